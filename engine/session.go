@@ -64,14 +64,15 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 		e.Sandboxes.End(intent)
 		return nil, err
 	}
-	real := hostfs.SearchSecrets()
-	if err := e.Sandboxes.Make(ctx, req, rec); err != nil {
+	search := hostfs.SearchSecrets()
+	env, err := e.Sandboxes.Make(ctx, req, rec)
+	if err != nil {
 		err = errors.Join(err, begun.Close(), allowed.Close(context.WithoutCancel(ctx)))
 		e.Sandboxes.EndIfGone(intent, rec, err)
 		return nil, err
 	}
 	s := &Session{Record: rec, Engine: e, Intent: intent}
-	if err := s.start(ctx, begun, allowed, real, command); err != nil {
+	if err := s.start(ctx, begun, allowed, search.With(env), command); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -104,16 +105,15 @@ func (e *Engine) RunFork(ctx context.Context, from string, bound func(*catalog.P
 	return s, nil
 }
 
-// start starts the command of a session in begun, its prepared container, with the resources allowed. real
-// waits for the search of this machine's secrets and returns their paths, to be hidden. After an error the
-// session's sandbox is removed.
-func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *resources.Resources, real func() hostfs.SecretPaths, command isolate.Command) error {
+// start starts the command of a session in begun, its prepared container, with the resources allowed. search is the
+// search for this machine's secrets, to be hidden. After an error the session's sandbox is removed.
+func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *resources.Resources, search *hostfs.Search, command isolate.Command) error {
 	e, rec, later := s.Engine, s.Record, context.WithoutCancel(ctx)
 	start, err := e.Supervise.Starting(rec, &command)
 	if err != nil {
 		return errors.Join(err, begun.Close(), allowed.Close(later), s.Discard(later))
 	}
-	s.Supervisor, s.Proc, err = e.Supervise.Start(ctx, rec, begun, allowed, real, &command)
+	s.Supervisor, s.Proc, err = e.Supervise.Start(ctx, rec, begun, allowed, search, &command)
 	if err != nil {
 		start.Refused(err)
 		return errors.Join(err, s.Discard(later))

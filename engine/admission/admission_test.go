@@ -2,7 +2,9 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -310,6 +312,24 @@ func BenchmarkEnter(b *testing.B) {
 		}
 		if err := p.Close(); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// The content of a slot's file is that of package json, which other versions of snapfs read and write.
+func TestASlotHasTheFormOfPackageJSON(t *testing.T) {
+	for _, r := range []record{
+		{Version: 1},
+		{Version: 1, Place: 15, Request: Request{Memory: 1 << 40, Disk: 5 << 30, Processors: 0.01}},
+		{Version: 1, Place: 1, Request: Request{Processors: 8192}},
+		{Version: 1, Request: Request{Memory: 1<<63 - 1, Disk: 1<<63 - 1, Processors: 1.0 / 3}},
+	} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("%-*s\n", recordSize-1, text); string(r.content()) != want || len(want) != recordSize {
+			t.Errorf("the content is %q, not %q", r.content(), want)
 		}
 	}
 }

@@ -111,18 +111,23 @@ func (s *Slot) Set(a Request) error {
 	if s.f == nil {
 		return nil
 	}
-	text, err := json.Marshal(record{Version: 1, Place: s.n, Request: a})
-	if err == nil {
-		was, now := make([]byte, recordSize), fmt.Appendf(nil, "%-*s\n", recordSize-1, text)
-		// Most sandboxes have the same request, and reading costs a tenth of writing.
-		if _, rerr := s.f.ReadAt(was, 0); rerr != nil || !bytes.Equal(was, now) {
-			_, err = s.f.WriteAt(now, 0)
-		}
+	was, now := make([]byte, recordSize), record{Version: 1, Place: s.n, Request: a}.content()
+	// Most sandboxes have the same request, and reading costs a tenth of writing.
+	if _, err := s.f.ReadAt(was, 0); err == nil && bytes.Equal(was, now) {
+		return nil
 	}
-	if err != nil {
+	if _, err := s.f.WriteAt(now, 0); err != nil {
 		return failed(err)
 	}
 	return nil
+}
+
+// content returns r as the content of a slot's file: JSON, filled up with spaces. Package json would examine the type
+// by reflection first, which each start of a sandbox would pay.
+func (r record) content() []byte {
+	text := fmt.Sprintf(`{"version":%d,"place":%d,"memory":%d,"disk":%d,"processors":%s}`,
+		r.Version, r.Place, r.Memory, r.Disk, strconv.FormatFloat(r.Processors, 'f', -1, 64))
+	return fmt.Appendf(nil, "%-*s\n", recordSize-1, text)
 }
 
 // Held reports whether this process still has the slot, the permission to run a sandbox: it was neither given

@@ -140,6 +140,9 @@ func decodeQuick(path string, data []byte) (*Record, error) {
 			return nil, damaged(path, err)
 		}
 		data = text
+		if r, usual := decodeUsual(data); usual && r.Format <= Format {
+			return r, nil
+		}
 		r := new(Record)
 		if err := quickjson.Unmarshal(data, r); err == nil && r.Format <= Format {
 			return r, nil

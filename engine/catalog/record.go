@@ -425,10 +425,14 @@ func encode(r *Record) ([]byte, error) {
 	r.Format = Format
 	few := *r
 	few.Snapshots = nil
-	data, err := exactjson.EncodeIndent(few, "", "  ")
-	if err == nil {
-		data, err = insertSnapshots(data, r.Snapshots)
+	data, usual := encodeUsual(&few)
+	if !usual {
+		var err error
+		if data, err = exactjson.EncodeIndent(few, "", "  "); err != nil {
+			return nil, err
+		}
 	}
+	data, err := insertSnapshots(data, r.Snapshots)
 	if err != nil {
 		return nil, err
 	}
@@ -463,6 +467,9 @@ func decodeText(data []byte) (*Record, error) {
 	data, err := withoutSum(data)
 	if err != nil {
 		return nil, err
+	}
+	if r, usual := decodeUsual(data); usual {
+		return r, nil
 	}
 	r := new(Record)
 	rest, list, err := cutSnapshots(string(data))

@@ -53,9 +53,9 @@ func insertSnapshots(text []byte, list []NamedSnapshot) ([]byte, error) {
 // appendSnapshot appends a named snapshot to text, as JSON in one line.
 func appendSnapshot(text []byte, m *NamedSnapshot) ([]byte, error) {
 	usual := m.Base == nil && m.Sent == "" && len(m.MountPoints) == 0 && m.Why == nil && len(m.IDs) > 0 &&
-		isPlain(m.Name) && isPlain(m.Parent) && m.Taken.Year() >= 0 && m.Taken.Year() < 10000
+		exactjson.IsPlain(m.Name) && exactjson.IsPlain(m.Parent) && m.Taken.Year() >= 0 && m.Taken.Year() < 10000
 	for _, id := range m.IDs {
-		usual = usual && isPlain(string(id))
+		usual = usual && exactjson.IsPlain(string(id))
 	}
 	if !usual {
 		line, err := exactjson.Encode(m)
@@ -75,17 +75,6 @@ func appendSnapshot(text []byte, m *NamedSnapshot) ([]byte, error) {
 		text = append(append(append(text, before, '"'), id...), '"')
 	}
 	return append(text, "]}"...), nil
-}
-
-// isPlain reports whether s is the same as a string in JSON, that is, needs no escape, so that it can be read and
-// written without package json.
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return true
 }
 
 // errNoLines means that a record has no list of snapshots in the form in which insertSnapshots writes it; package
@@ -163,7 +152,7 @@ func (p *snapshotParser) value(before string, to *string) bool {
 		return false
 	}
 	s, rest, ok := strings.Cut(rest[1:], `"`)
-	if !ok || !isPlain(s) {
+	if !ok || !exactjson.IsPlain(s) {
 		return false
 	}
 	*to, p.rest = s, rest

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // An encoder writes one event as a JSON object. Package json would examine the types of an event by
@@ -29,6 +31,10 @@ func (e *encoder) text(name, value string) {
 }
 
 func (e *encoder) quote(value string) {
+	if exactjson.IsPlain(value) {
+		e.WriteString(`"` + value + `"`)
+		return
+	}
 	quoted, _ := json.Marshal(value) // of a string there is no error
 	e.Write(quoted)
 }

@@ -286,7 +286,7 @@ func TestACopyOfTheDescriptorKeepsNoLock(t *testing.T) {
 			state := t.TempDir()
 			l := newLog(t, state, maxFile)
 			l.Append(Event{Type: SandboxCreated})
-			if err := l.lock(); err != nil {
+			if _, err := l.lock(); err != nil {
 				t.Fatal(err)
 			}
 			forked, err := unix.Dup(int(l.file.Fd()))
@@ -325,7 +325,7 @@ func TestALateWriterMakesNoOldFileAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(vfs.Flock(late.file, unix.LOCK_EX), late.rotate()); err != nil {
+	if err := errors.Join(vfs.Flock(late.file, unix.LOCK_EX), late.rotate(1000)); err != nil {
 		t.Fatal(err)
 	}
 	vfs.Unlock(late.file)

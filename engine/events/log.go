@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -83,12 +82,12 @@ func (l *Log) TryAppend(e Event) error {
 // append adds an event to the newest file of the stream, which it locks meanwhile, and sets the event's
 // number and time.
 func (l *Log) append(e *Event) error {
-	if err := l.lock(); err != nil {
+	size, err := l.lock()
+	if err != nil {
 		return err
 	}
 	defer vfs.Unlock(l.file)
-	size, err := l.catchUp()
-	if err != nil {
+	if size, err = l.catchUp(size); err != nil {
 		return err
 	}
 	e.SpecVersion, e.ContentType, e.Source = "1.0", "application/json", l.state
@@ -105,22 +104,22 @@ func (l *Log) append(e *Event) error {
 	return nil
 }
 
-// lock opens the newest of the files that make up the event log and locks it for appending. If that file is
-// full, lock makes the next one.
-func (l *Log) lock() error {
+// lock opens the newest of the files that make up the event log, locks it for appending and returns its size in
+// bytes. If that file is full, lock makes the next one.
+func (l *Log) lock() (size int64, err error) {
 	for {
 		if err := l.open(); err != nil {
-			return err
+			return 0, err
 		}
 		// Other processes hold the lock for microseconds.
 		if err := vfs.Flock(l.file, unix.LOCK_EX); err != nil {
 			l.leave()
-			return errs.With("locking", l.file.Name(), err)
+			return 0, errs.With("locking", l.file.Name(), err)
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(int(l.file.Fd()), &st); err != nil {
 			l.leave()
-			return errs.With("reading", l.file.Name(), err)
+			return 0, errs.With("reading", l.file.Name(), err)
 		}
 		newest, err := true, error(nil)
 		switch {
@@ -129,14 +128,14 @@ func (l *Log) lock() error {
 		case st.Size == 0: // made just now: if late, beside newer files
 			newest, err = l.isNewest()
 		case st.Size >= l.bytes:
-			newest, err = false, l.rotate()
+			newest, err = false, l.rotate(st.Size)
 		}
 		if newest && err == nil {
-			return nil
+			return st.Size, nil
 		}
 		l.leave()
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
 }
@@ -153,7 +152,7 @@ func (l *Log) leave() {
 func (l *Log) open() (err error) {
 	dir := filepath.Join(l.state, dirName)
 	if l.newest > 0 {
-		if l.file, err = os.OpenFile(fileOf(dir, l.newest), os.O_RDWR, 0); err == nil {
+		if l.file, err = vfs.OpenAt(unix.AT_FDCWD, fileOf(dir, l.newest), unix.O_RDWR, 0); err == nil {
 			return nil
 		}
 	}
@@ -166,14 +165,14 @@ func (l *Log) open() (err error) {
 	if len(all) > 0 {
 		l.newest = all[len(all)-1]
 	}
-	flags := os.O_RDWR
+	flags := unix.O_RDWR
 	if len(all) == 0 {
-		flags |= os.O_CREATE
+		flags |= unix.O_CREAT
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return errs.With("making", dir, err)
 		}
 	}
-	l.file, err = os.OpenFile(fileOf(dir, l.newest), flags, 0o600)
+	l.file, err = vfs.OpenAt(unix.AT_FDCWD, fileOf(dir, l.newest), flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) { // removed by a rotation meanwhile
 		return l.open()
 	}
@@ -186,16 +185,16 @@ func (l *Log) isNewest() (bool, error) {
 	return len(all) > 0 && all[len(all)-1] == l.newest, err
 }
 
-// rotate makes the file that follows the locked, full one, unless another process has, and removes the oldest
-// files. It does nothing for a file that is not the newest: the next one may have been removed since, and
+// rotate makes the file that follows the locked, full one of this size, unless another process has, and removes the
+// oldest files. It does nothing for a file that is not the newest: the next one may have been removed since, and
 // would be made again.
-func (l *Log) rotate() error {
+func (l *Log) rotate(size int64) error {
 	dir := filepath.Join(l.state, dirName)
 	all, err := files(dir)
 	if err != nil || len(all) == 0 || all[len(all)-1] != l.newest {
 		return err
 	}
-	if _, err := l.catchUp(); err != nil {
+	if _, err := l.catchUp(size); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(fileOf(dir, l.next), os.O_WRONLY|os.O_CREATE, 0o600)
@@ -211,13 +210,12 @@ func (l *Log) rotate() error {
 	return err
 }
 
-// catchUp reads the number of the last event in the locked file, which another process may have written, and
-// sets l.next to the following one. It returns the offset at which the next event belongs. It cuts off a line
+// catchUp reads the number of the last event in the locked file of this size, which another process may have written,
+// and sets l.next to the following one. It returns the offset at which the next event belongs. It cuts off a line
 // that a killed process left incomplete.
-func (l *Log) catchUp() (int64, error) {
-	size, err := l.file.Seek(0, io.SeekEnd)
-	if err != nil || size == l.end && l.next > 0 {
-		return size, err
+func (l *Log) catchUp(size int64) (int64, error) {
+	if size == l.end && l.next > 0 {
+		return size, nil
 	}
 	tail, err := l.tail(size)
 	if err != nil {

@@ -73,11 +73,12 @@ func Newest(state string) (uint64, error) {
 	if err != nil || len(all) == 0 {
 		return 0, err
 	}
-	if err := l.lock(); err != nil {
+	size, err := l.lock()
+	if err != nil {
 		return 0, err
 	}
 	defer vfs.Unlock(l.file)
-	_, err = l.catchUp()
+	_, err = l.catchUp(size)
 	return l.next - 1, err
 }
 

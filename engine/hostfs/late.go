@@ -23,22 +23,22 @@ import (
 // directories they may appear in, without symbolic links. These are the places of secrets and the paths that
 // the policy hides, but not those that it exposes. The sandbox's trees hide them as soon as they exist.
 func later(h hiding, workspace string) (list []absentNames) {
-	r := resolver{}
+	host, others := h.lookupCache(), aliasesOf(h.mounts)
 	missing := make([]absentNames, 0, len(h.real.missing)+16)
-	unsure := slices.Concat(h.real.unsure, h.also, dangling(h.real.people), dangling(h.real.machine))
+	unsure := slices.Concat(h.real.unsure, h.also, host.dangling(h.real.people), host.dangling(h.real.machine))
 	for _, m := range h.real.missing {
-		if dir := r.resolve(m.dir); dir != "" {
+		if dir := host.resolve(m.dir); dir != "" {
 			missing = append(missing, absentNames{dir, m.names})
 		}
 	}
 	for _, p := range unsure {
-		if p = firstMissing(p); p != "" {
+		if p = host.firstMissing(p); p != "" {
 			missing = append(missing, absentNames{filepath.Dir(p), []string{filepath.Base(p)}})
 		}
 	}
 	show := append(slices.Clone(h.expose), workspace)
 	for _, m := range missing {
-		for _, dir := range append(otherPaths([]string{m.dir}, h.mounts), m.dir) {
+		for _, dir := range append(others.of(m.dir), m.dir) {
 			if names := allowed(dir, m.names, show); len(names) > 0 && !underReplaced(dir) {
 				list = append(list, absentNames{dir, names})
 			}
@@ -61,27 +61,15 @@ func allowed(dir string, names, show []string) []string {
 	return names
 }
 
-// dangling returns those of paths, secrets to hide, that are symbolic links to a path that does not exist.
-func dangling(paths []string) (list []string) {
-	for _, p := range paths {
-		info, err := os.Lstat(p)
-		if err == nil && info.Mode()&os.ModeSymlink != 0 {
-			if _, err := os.Stat(p); absent(err) {
-				list = append(list, p)
-			}
-		}
-	}
-	return list
-}
-
 // hideLater makes the live trees among mounts, which show the real files, hide the names in missing as soon as they
-// exist. trees are those of the sandbox, and points the mounts of the host. A mask covers each path in hide; below
-// the mask hideLater puts an empty stand-in, so that no rename in an earlier command leads to the masked file.
+// exist. trees are those of the sandbox, points the mounts of the host, and host looks up its paths. A mask covers each
+// path in hide; below the mask hideLater puts an empty stand-in, so that no rename in an earlier command leads to the
+// masked file.
 //
 // hideLater returns the paths to mask. It leaves out the machine's empty files and directories where the tree can hide
 // what the host writes later: packages that root installs in the sandbox make files there, such as a key in
 // /etc/ssl/private, and a mask costs more.
-func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) []string {
+func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point, host *lookupCache) []string {
 	s := surveyor{mounts: points}
 	// in returns where entries of dir are hidden, or nil.
 	in := func(dir string) *isolate.Hidden {
@@ -105,19 +93,18 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 			h.Absent = m.names
 		}
 	}
-	r := resolver{}
 	masks := make([]string, 0, len(hide))
 	for _, p := range hide {
 		dir := filepath.Dir(p)
-		if isTarget(mounts, p) || masked(dir) || r.resolve(dir) != dir {
+		if isTarget(mounts, p) || masked(dir) || host.resolve(dir) != dir {
 			masks = append(masks, p)
 			continue
 		}
-		if ofMachine(p) && hideEmpty(mounts, p, in) {
+		if ofMachine(p) && hideEmpty(host, mounts, p, in) {
 			continue
 		}
 		masks = append(masks, p)
-		if one, ok := standIn(p); ok {
+		if one, ok := standIn(host, p); ok {
 			if h := in(dir); h != nil {
 				h.StandIns = []isolate.StandIn{one}
 			}
@@ -142,17 +129,17 @@ func isTarget(mounts []isolate.Mount, path string) bool {
 
 // hideEmpty makes the tree that has p, a hidden path of the machine, hide what the host writes there later, if p is
 // empty now: the sandbox does not find a file, and finds a directory that stays writable. It returns false if p needs a
-// mask. in returns where one of mounts hides entries of a directory, or nil.
-func hideEmpty(mounts []isolate.Mount, p string, in func(dir string) *isolate.Hidden) bool {
-	info, err := os.Lstat(p)
+// mask. in returns where one of mounts hides entries of a directory, or nil; host looks up paths of the host.
+func hideEmpty(host *lookupCache, mounts []isolate.Mount, p string, in func(dir string) *isolate.Hidden) bool {
+	st, err := host.lstat(p)
 	switch {
 	case err != nil:
-	case info.Mode().IsRegular() && info.Size() == 0:
+	case st.IsRegular() && st.Size == 0:
 		if h := in(filepath.Dir(p)); h != nil {
 			h.Absent = []string{filepath.Base(p)}
 			return true
 		}
-	case info.IsDir() && hidesAll(mounts, p) && empty(p):
+	case st.IsDir() && hidesAll(mounts, p) && empty(p):
 		if h := in(p); h != nil {
 			h.All = true
 			return true
@@ -190,19 +177,17 @@ func isEmptyDir(path string) bool {
 }
 
 // standIn returns an empty file or directory, or the same link, to put below the mask that covers the hidden
-// path p. It returns false if p is none of these.
-func standIn(p string) (one isolate.StandIn, ok bool) {
-	info, err := os.Lstat(p)
-	if err != nil {
-		return one, false
-	}
+// path p of the host, which host looks up. It returns false if p is none of these.
+func standIn(host *lookupCache, p string) (one isolate.StandIn, ok bool) {
+	st, err := host.lstat(p)
 	one.Name = filepath.Base(p)
-	switch info.Mode().Type() {
-	case os.ModeDir:
+	switch {
+	case err != nil:
+	case st.IsDir():
 		one.Kind = isolate.EmptyDir
-	case 0:
+	case st.IsRegular():
 		one.Kind = isolate.EmptyFile
-	case os.ModeSymlink:
+	case st.IsSymlink():
 		one.Kind = isolate.Link
 		one.Link, err = os.Readlink(p)
 	default:

@@ -77,7 +77,7 @@ func TestOnlyLiveTreesHideWhatComesLater(t *testing.T) {
 	for _, dir := range dirs {
 		missing = append(missing, absentNames{dir, []string{".ssh"}})
 	}
-	hideLater(mounts, []catalog.Tree{{Path: "/"}, {Path: "/frozen", Frozen: true}}, missing, []string{"/home/masked"}, points)
+	hideLater(mounts, []catalog.Tree{{Path: "/"}, {Path: "/frozen", Frozen: true}}, missing, []string{"/home/masked"}, points, newLookupCache())
 	for i, want := range [][]string{{"."}, nil, nil, {".", "a"}, {"lib"}} {
 		var got []string
 		for _, h := range mounts[i].Hidden {

@@ -34,6 +34,7 @@ type fileID struct{ dev, ino uint64 }
 type otherNames struct {
 	ctx       context.Context
 	workspace string
+	host      *lookupCache
 	at        func(string) string // returns where the host reads a path of the sandbox
 	// paths are the hidden or read-only paths of the policy, and shown those that it exposes. files maps each file with
 	// several names at or below paths to one of them.
@@ -44,18 +45,18 @@ type otherNames struct {
 }
 
 // addOtherNames adds to s the names in the workspace of rec that are hard links of its hidden and read-only files. It
-// searches a hidden directory for files with several names only if the policy names that directory. at returns where
-// the host reads a path of the sandbox. notes are sentences for the user. Cost: an lstat of each path, a walk of the
+// searches a hidden directory for files with several names only if the policy names that directory. host looks
+// up paths of the host, and at returns where the host reads a path of the sandbox. notes are sentences for the user. Cost: an lstat of each path, a walk of the
 // directories among them, and of the workspace if a file in them has several names. Errors: errs.ErrInvalid if there are
 // too many names; errs.ErrInterrupted.
-func addOtherNames(ctx context.Context, s *isolate.Spec, rec *catalog.Record, at func(string) string) (notes []string, err error) {
+func addOtherNames(ctx context.Context, s *isolate.Spec, rec *catalog.Record, host *lookupCache, at func(string) string) (notes []string, err error) {
 	for _, list := range []struct {
 		paths *[]string
 		whole []string // the paths whose directories are searched, too
 		shown []string
 		what  string
-	}{{&s.Hide, followed(slices.Clone(rec.Policy.Hide)), exposed(rec.Policy.Expose), "hidden"}, {&s.ReadOnly, s.ReadOnly, nil, "read-only"}} {
-		o := otherNames{ctx: ctx, workspace: rec.Workspace, at: at, paths: *list.paths, shown: list.shown, files: map[fileID]string{}}
+	}{{&s.Hide, host.followed(slices.Clone(rec.Policy.Hide)), exposed(rec.Policy.Expose), "hidden"}, {&s.ReadOnly, s.ReadOnly, nil, "read-only"}} {
+		o := otherNames{ctx: ctx, workspace: rec.Workspace, host: host, at: at, paths: *list.paths, shown: list.shown, files: map[fileID]string{}}
 		for _, p := range *list.paths {
 			if err := o.collect(p, slices.Contains(list.whole, p)); err != nil {
 				return nil, err
@@ -74,7 +75,7 @@ func addOtherNames(ctx context.Context, s *isolate.Spec, rec *catalog.Record, at
 // collect adds the file at the path p of the policy to o.files if it has several names and, if whole is set, those of the
 // files below p that have.
 func (o *otherNames) collect(p string, whole bool) error {
-	st, err := vfs.Lstat(unix.AT_FDCWD, o.at(p))
+	st, err := o.host.lstat(o.at(p))
 	switch {
 	case err != nil:
 		return nil //nolint:nilerr // it does not exist, or this user may not see it

@@ -32,7 +32,7 @@ func TestOtherNamesAreFoundAndBounded(t *testing.T) {
 	names := func() ([]string, error) {
 		t.Helper()
 		s := isolate.Spec{ReadOnly: []string{at("w/kept"), at("w/alone"), at("w/absent")}}
-		notes, err := addOtherNames(t.Context(), &s, rec, func(path string) string { return path })
+		notes, err := addOtherNames(t.Context(), &s, rec, newLookupCache(), func(path string) string { return path })
 		if len(notes) > 0 || len(s.Hide) > 0 {
 			t.Errorf("notes %q, hidden %q", notes, s.Hide)
 		}

@@ -60,7 +60,7 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string) (not
 	if s.NoExec, notes, err = programs("deny", tools.Deny); err != nil {
 		return nil, err
 	}
-	s.NoExec = followed(s.NoExec)
+	s.NoExec = newLookupCache().followed(s.NoExec)
 	for _, rule := range tools.Allow {
 		if path, digest, ok := catalog.CutDigest(rule); ok {
 			s.Digests = append(s.Digests, isolate.Digest{Path: onHost([]string{path}, workspace)[0], SHA256: digest})

@@ -1,17 +1,24 @@
 package hostfs
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A search looks for the places of secrets on the host, or in a sandbox's copy of it, and collects those that
-// exist and those that do not.
+// exist and, if later is set, those that do not.
 type search struct {
 	// at maps a path to where it can be read.
-	at func(string) string
+	at    func(string) string
+	later bool
 	// found are the places that exist. missing are those that do not, each cut off behind its first element that
 	// does not exist. unsure are paths that do not exist either, or are links to nothing, or files.
 	found, unsure []string
@@ -25,17 +32,21 @@ type absentNames struct {
 	names []string
 }
 
-// look looks for the paths names of possible secrets, relative to dir and sorted, and adds them to found,
-// missing or unsure. It lists dir, and each directory in it that several names lie in, only once. An element
+// look looks for the paths names of possible secrets, relative to dir and sorted, and adds them to found or, if later
+// is set, to missing or unsure. It lists dir, and each directory in it that several names lie in, at most once. An element
 // * of a name stands for every entry; such a name is never missing as long as its directory exists.
 func (s *search) look(dir string, names []string) {
 	if len(names) == 1 && !strings.Contains(names[0], "*") {
 		s.one(dir, names[0])
 		return
 	}
+	if few := firstElements(names, fewElements); few != nil {
+		s.lookFor(few, dir, names)
+		return
+	}
 	entries, err := os.ReadDir(s.at(dir))
 	if absent(err) {
-		s.unsure = append(s.unsure, dir)
+		s.doubt(dir)
 		return
 	}
 	if err != nil && !Privileged() && !enterable(s.at(dir)) { // a command runs as this user and cannot read it either
@@ -52,17 +63,71 @@ func (s *search) look(dir string, names []string) {
 	every, any := under(names, "*") // most directories have fewer entries than there are names
 	for _, e := range entries {
 		rest, is := under(names, e.Name())
-		path := filepath.Join(dir, e.Name())
 		if is || any {
-			s.found = append(s.found, path)
+			s.found = append(s.found, filepath.Join(dir, e.Name()))
 		}
 		for _, deeper := range [][]string{rest, every} {
 			if len(deeper) > 0 {
-				s.look(path, deeper)
+				s.look(filepath.Join(dir, e.Name()), deeper)
 			}
 		}
 	}
-	last, lacks := "", absentNames{dir: dir}
+	if s.later {
+		s.lack(dir, names, entries)
+	}
+}
+
+// fewElements is how many entries of a directory are looked up by name, which costs less than listing the directory.
+const fewElements = 6
+
+// firstElements returns the first element of each of names, each once, or nil if there are more than most, or one is *.
+func firstElements(names []string, most int) (firsts []string) {
+	for _, name := range names {
+		first, _, _ := strings.Cut(name, "/")
+		switch {
+		case slices.Contains(firsts, first):
+		case first == "*" || len(firsts) == most:
+			return nil
+		default:
+			firsts = append(firsts, first)
+		}
+	}
+	return firsts
+}
+
+// lookFor does what look does without listing dir: it looks up the entries firsts, the first elements of names.
+func (s *search) lookFor(firsts []string, dir string, names []string) {
+	lacks := absentNames{dir: dir}
+	for _, first := range firsts {
+		path := filepath.Join(dir, first)
+		switch _, err := vfs.Lstat(unix.AT_FDCWD, s.at(path)); {
+		case absent(err):
+			lacks.names = append(lacks.names, first)
+			continue
+		case errors.Is(err, fs.ErrPermission): // a command runs as this user and cannot reach it either
+			continue
+		}
+		rest, is := under(names, first)
+		if is {
+			s.found = append(s.found, path)
+		}
+		if len(rest) > 0 {
+			s.look(path, rest)
+		}
+	}
+	switch info, err := os.Stat(s.at(dir)); {
+	case len(lacks.names) == 0 || !s.later:
+	case err == nil && info.IsDir():
+		s.missing = append(s.missing, lacks)
+	default:
+		s.doubt(dir)
+	}
+}
+
+// lack adds to missing the first elements of names, paths of possible secrets relative to dir, that are not among
+// entries, those of dir.
+func (s *search) lack(dir string, names []string, entries []os.DirEntry) {
+	last, lacks := "", absentNames{dir: dir, names: make([]string, 0, len(names))}
 	for _, name := range names {
 		first, _, _ := strings.Cut(name, "/")
 		if first == last || first == "*" {
@@ -87,74 +152,12 @@ func (s *search) one(dir, name string) {
 		s.found = append(s.found, path)
 		return
 	}
-	s.unsure = append(s.unsure, path)
+	s.doubt(path)
 }
 
-// A resolver resolves the symbolic links in paths of directories. It maps each directory it has seen to its
-// path without links, "" if it does not exist.
-type resolver map[string]string
-
-// resolve returns the path of dir without symbolic links, or "" if dir does not exist or cannot be looked up.
-// Cost: one stat(2) for each directory that r has not seen.
-func (r resolver) resolve(dir string) string {
-	if dir == "/" {
-		return dir
+// doubt adds path, which does not exist or leads nowhere, to unsure.
+func (s *search) doubt(path string) {
+	if s.later {
+		s.unsure = append(s.unsure, path)
 	}
-	to, known := r[dir]
-	if known {
-		return to
-	}
-	if above := r.resolve(filepath.Dir(dir)); above != "" {
-		to = filepath.Join(above, filepath.Base(dir))
-		info, err := os.Lstat(to)
-		switch {
-		case err != nil:
-			to = ""
-		case info.Mode()&os.ModeSymlink != 0:
-			to, _ = filepath.EvalSymlinks(to) // "" after an error
-		}
-	}
-	r[dir] = to
-	return to
-}
-
-// maxLinks is how many symbolic links in one path [firstMissing] follows to find a secret. It gives up a path with
-// more, as the kernel does, so that a loop of links ends.
-const maxLinks = 40
-
-// firstMissing follows path with all symbolic links in it, also those that lead nowhere. It returns the path,
-// without links, of the first element that does not exist; "" if all exist or cannot be looked up.
-func firstMissing(path string) string {
-	at, links := "/", 0
-	for rest := strings.Split(path, "/"); len(rest) > 0; {
-		var name string
-		name, rest = rest[0], rest[1:]
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			at = filepath.Dir(at)
-			continue
-		}
-		next := filepath.Join(at, name)
-		info, err := os.Lstat(next)
-		switch {
-		case absent(err) && len(rest) > 0 && !isDir(at), err != nil && !absent(err):
-			return "" // a file is where a directory would be
-		case err != nil:
-			return next
-		case info.Mode()&os.ModeSymlink == 0:
-			at = next
-			continue
-		}
-		to, err := os.Readlink(next)
-		if links++; err != nil || links > maxLinks {
-			return ""
-		}
-		if filepath.IsAbs(to) {
-			at = "/"
-		}
-		rest = append(strings.Split(to, "/"), rest...)
-	}
-	return ""
 }

@@ -23,9 +23,10 @@ func secretFiles(p catalog.Policy) (files []string) {
 // checkExposed returns an error if the policy p exposes a file that holds one of its secrets, by any name of the file. A
 // directory with such a file may be exposed: the file stays hidden. Errors: errs.ErrInvalid.
 func checkExposed(p catalog.Policy) error {
-	files := followed(secretFiles(p))
+	host := newLookupCache()
+	files := host.followed(secretFiles(p))
 	for _, x := range p.Expose {
-		if slices.ContainsFunc(followed([]string{x}), func(path string) bool { return slices.Contains(files, path) }) {
+		if slices.ContainsFunc(host.followed([]string{x}), func(path string) bool { return slices.Contains(files, path) }) {
 			return &errs.Error{
 				Op: "making", Path: x, Kind: errs.ErrInvalid,
 				Err:   errors.New("the file holds a secret that only the sandbox's proxy has, so it cannot be exposed"),

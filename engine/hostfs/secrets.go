@@ -30,13 +30,31 @@ type SecretPaths struct {
 	missing                 []absentNames
 }
 
+// A Search looks for what the start of a sandbox must know of the host: the paths of secrets in the real trees, and
+// the environment, which depends on the mounted filesystems. [SearchSecrets] makes it. It serves several starts.
+type Search struct {
+	secrets func() SecretPaths
+	env     *Environment // nil: Host.Spec surveys the mounts
+}
+
 // SearchSecrets starts to search the real trees for secrets in the background, because the
-// search takes a fifth of the time of creating a sandbox. The returned function waits for the
-// result.
-func SearchSecrets() func() SecretPaths {
+// search takes a fifth of the time of creating a sandbox.
+func SearchSecrets() *Search {
 	answer := make(chan SecretPaths, 1)
 	go func() { answer <- findSecrets(userHome(), func(path string) string { return path }) }()
-	return sync.OnceValue(func() SecretPaths { return <-answer })
+	return &Search{secrets: sync.OnceValue(func() SecretPaths { return <-answer })}
+}
+
+// With returns s for a start in the environment env, for which the sandbox has just been made. With nil, and after the
+// host's mounts have changed, the start surveys the mounts itself.
+func (s *Search) With(env *Environment) *Search { return &Search{secrets: s.secrets, env: env} }
+
+// environment returns the environment for the start of a sandbox with this workspace, see [Survey].
+func (s *Search) environment(workspace, state string) (*Environment, error) {
+	if s.env != nil {
+		return s.env, nil
+	}
+	return Survey(workspace, state, Privileged())
 }
 
 // findSecrets returns the paths of secrets that exist, and places where they may appear. home is the caller's
@@ -47,15 +65,13 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	found := search{at: at}
 	all, people := homes(home)
 	for i, h := range all {
+		found.later = i < people // in the others nobody logs in
 		found.look(h, known.home)
-		if i < people { // in the others nobody logs in
-			s.missing, s.unsure = found.missing, found.unsure
-		}
 	}
-	s.people = found.found
-	found = search{at: at}
+	s.people, found.found = found.found, nil
+	found.later = true
 	found.look("/", known.root)
-	s.missing, s.unsure = append(s.missing, found.missing...), append(s.unsure, found.unsure...)
+	s.missing, s.unsure = found.missing, found.unsure
 	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
 	s.machine = slices.DeleteFunc(found.found, func(p string) bool {
 		return plainSettings(p, known.settings, at) || !slices.Contains(known.root, p[1:]) && !reads(at(p))
@@ -73,7 +89,11 @@ func reads(path string) bool {
 // plainSettings reports whether path is one of the settings files that are hidden only if they hold a
 // credential, and holds none. at maps a path to where it can be read.
 func plainSettings(path string, settings []string, at func(string) string) bool {
-	return slices.ContainsFunc(settings, func(end string) bool { return strings.HasSuffix(path, "/"+end) }) && plain(at(path))
+	ends := func(end string) bool {
+		dir, found := strings.CutSuffix(path, end)
+		return found && strings.HasSuffix(dir, "/")
+	}
+	return slices.ContainsFunc(settings, ends) && plain(at(path))
 }
 
 // plain reports whether a settings file holds no credential, but for example the name of a registry or an
@@ -84,9 +104,14 @@ func plain(path string) bool {
 		return false
 	}
 	defer f.Close()
-	data := make([]byte, 64<<10)
+	const most = 64 << 10
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() >= most {
+		return false
+	}
+	data := make([]byte, info.Size()+1) // one more, to notice that it grows
 	n, err := f.Read(data)
-	if info, serr := f.Stat(); serr != nil || !info.Mode().IsRegular() || n == len(data) || err != nil && !errors.Is(err, io.EOF) || !utf8.Valid(data[:n]) {
+	if n == len(data) || err != nil && !errors.Is(err, io.EOF) || !utf8.Valid(data[:n]) {
 		return false
 	}
 	marks := []string{"_auth", "password", "passwd", "token", "secret", "username", "key", "cert"}
@@ -143,7 +168,7 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string
 		}
 		roots[t.Path] = f.View.Path
 	}
-	h := hiding{real: SearchSecrets()(), also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
+	h := hiding{real: SearchSecrets().secrets(), also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	h.own = secretFiles(rec.Policy)
 	paths = hidden(h, userHome(), rec.Workspace)
 	paths = slices.DeleteFunc(paths, func(p string) bool { return p == hf.cat.Dir() })
@@ -175,6 +200,16 @@ type hiding struct {
 	// overlays; a copy may hold files that the real tree no longer has.
 	mounts []mount.Point
 	roots  map[string]string
+	// host looks up paths of the host; nil: hidden and later make their own.
+	host *lookupCache
+}
+
+// lookupCache returns h.host, or a new lookupCache if that is nil.
+func (h hiding) lookupCache() *lookupCache {
+	if h.host == nil {
+		return newLookupCache()
+	}
+	return h.host
 }
 
 // hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those that the policy hides. It leaves
@@ -196,9 +231,10 @@ func hidden(h hiding, home, workspace string) []string {
 			paths = append(paths, p)
 		}
 	}
+	host, others := h.lookupCache(), aliasesOf(h.mounts)
 	everywhere := func(paths []string) []string {
-		paths = followed(paths)
-		return append(paths, otherPaths(paths, h.mounts)...)
+		paths = host.followed(paths)
+		return append(paths, others.of(paths...)...)
 	}
 	paths, asked := everywhere(paths), slices.Clone(h.also)
 	for _, x := range h.expose {
@@ -208,34 +244,6 @@ func hidden(h hiding, home, workspace string) []string {
 	paths = slices.DeleteFunc(paths, func(p string) bool { return slices.Contains(h.own, p) })
 	paths = append(paths, everywhere(slices.Clone(h.own))...)
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
-}
-
-// followed returns paths, which a sandbox must not see, and for each that is a symbolic link or lies under
-// one, also its target. Each path occurs once.
-func followed(paths []string) []string {
-	slices.Sort(paths)
-	paths = slices.Compact(paths)
-	real := map[string]string{} // resolved directories
-	for _, p := range paths[:len(paths):len(paths)] {
-		dir, name := filepath.Split(p)
-		to, ok := real[dir]
-		if !ok {
-			if to, _ = filepath.EvalSymlinks(dir); to == "" {
-				to = filepath.Clean(dir)
-			}
-			real[dir] = to
-		}
-		path := filepath.Join(to, name)
-		if _, err := os.Readlink(path); err == nil {
-			if path, err = filepath.EvalSymlinks(path); err != nil {
-				continue
-			}
-		}
-		if path != p && !slices.Contains(paths, path) {
-			paths = append(paths, path)
-		}
-	}
-	return paths
 }
 
 // without removes the path exposed, which the policy lets the sandbox see, and everything under it, from
@@ -265,35 +273,13 @@ func without(paths []string, exposed string, at func(string) string) []string {
 	return left
 }
 
-// otherPaths returns the other paths under which the files at paths, which a sandbox must not see, are
-// visible because their filesystem, or a part of it, is mounted more than once.
-func otherPaths(paths []string, mounts []mount.Point) []string {
-	count := map[uint64]int{}
-	for _, m := range mounts {
-		count[m.Dev]++
-	}
-	s := surveyor{mounts: mounts}
-	var others []string
-	for _, p := range paths {
-		on := s.holding(p)
-		if on == nil || count[on.Dev] < 2 {
-			continue
-		}
-		place := filepath.Join(on.Root, strings.TrimPrefix(p, on.Path))
-		for i := range mounts {
-			m := &mounts[i]
-			if m != on && m.Dev == on.Dev && Within(place, m.Root) {
-				others = append(others, filepath.Join(m.Path, strings.TrimPrefix(place, m.Root)))
-			}
-		}
-	}
-	return others
-}
-
 // under returns those of names, a sorted list of paths, that lie under the path first, relative to it. is
 // reports whether first itself is one of names.
 func under(names []string, first string) (rest []string, is bool) {
-	_, is = slices.BinarySearch(names, first)
+	at, is := slices.BinarySearch(names, first)
+	if at == len(names) || !strings.HasPrefix(names[at], first) { // as for most entries of a directory
+		return nil, false
+	}
 	above := first + "/"
 	for i, _ := slices.BinarySearch(names, above); i < len(names) && strings.HasPrefix(names[i], above); i++ {
 		rest = append(rest, names[i][len(above):])

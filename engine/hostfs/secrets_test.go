@@ -143,7 +143,7 @@ func TestASecretIsHiddenWhereItsFilesystemIsMountedAgain(t *testing.T) {
 		{ID: 6, Parent: 1, Path: "/srv/project", Root: "/@home/me/.ssh/project", Dev: 7},
 		{ID: 7, Parent: 1, Path: "/boot", Root: "/", Dev: 8},
 	}
-	got := otherPaths([]string{"/home/me/.ssh", "/etc/wireguard", "/boot/key"}, mounts)
+	got := aliasesOf(mounts).of("/home/me/.ssh", "/etc/wireguard", "/boot/key")
 	want := []string{"/mnt/top/@home/me/.ssh", "/srv/me/.ssh", "/srv/keys", "/mnt/top/@/etc/wireguard"}
 	if !slices.Equal(got, want) {
 		t.Errorf("hidden besides: %q, want %q", got, want)

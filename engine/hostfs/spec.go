@@ -19,10 +19,10 @@ import (
 )
 
 // Spec returns the container spec of a sandbox: its mounts, masked paths, ids and network. notes are
-// sentences for the user about differences from the sandbox's state at creation. real returns the paths of
-// secrets in the real trees, from [SearchSecrets].
-func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() SecretPaths) (spec isolate.Spec, notes []string, err error) {
-	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
+// sentences for the user about differences from the sandbox's state at creation. search has found the secrets in the
+// real trees.
+func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (spec isolate.Spec, notes []string, err error) {
+	env, err := search.environment(rec.Workspace, hf.cat.Dir())
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}
@@ -88,14 +88,14 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	}
 	notes = append(notes, more...)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
-	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
+	h := hiding{real: search.secrets(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots, host: newLookupCache()}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
-	more, err = addOtherNames(ctx, &s, rec, copies(roots))
+	more, err = addOtherNames(ctx, &s, rec, h.host, copies(roots))
 	notes = append(notes, more...)
 	s.Mounts, more = keepMasks(s.Mounts, s.Hide, rec.Policy.Hide, env)
 	notes = append(notes, more...)
 	s.Redacted = redacted(s.Hide, rec.Policy.Hide)
-	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)
+	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts, h.host)
 	s.Hide = append(s.Hide, sockets...)
 	return s, notes, err
 }
@@ -183,7 +183,7 @@ func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
 	if p.Data != nil {
-		s.ReadOnly, s.Writable = followed(slices.Clone(p.Data.ReadOnly)), onHost(p.Data.Writable, workspace)
+		s.ReadOnly, s.Writable = newLookupCache().followed(slices.Clone(p.Data.ReadOnly)), onHost(p.Data.Writable, workspace)
 	}
 	return s
 }

@@ -31,7 +31,7 @@ func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := sb.Make(ctx, req, rec); err != nil {
+	if _, err := sb.Make(ctx, req, rec); err != nil {
 		sb.EndIfGone(intent, rec, err)
 		return nil, nil, err
 	}
@@ -50,10 +50,10 @@ func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *c
 // Make creates the sandbox that rec describes, after [Store.Intend]: its directory and the forks of its
 // trees. Then it calls req.Fill, if set, which writes files into the trees. If filesystems are mounted or
 // unmounted meanwhile it starts over, but not once Fill was called, which may consume its source. After an
-// error mostly nothing is left; see [Store.EndIfGone].
-func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) error {
+// error mostly nothing is left; see [Store.EndIfGone]. It returns the environment that the sandbox was made for.
+func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) (*hostfs.Environment, error) {
 	if err := errors.Join(hostfs.ForProcesses(req.Policy.Limits).Check(), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
-		return err
+		return nil, err
 	}
 	filling := false
 	if fill := req.Fill; fill != nil {
@@ -70,7 +70,7 @@ func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Reco
 			err = sb.makeIn(ctx, env, req, rec)
 		}
 		if err == nil || filling || !tries.Again(err) {
-			return err
+			return env, err
 		}
 	}
 }

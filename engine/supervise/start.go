@@ -74,20 +74,19 @@ func startsLater(p catalog.Policy) (bool, error) {
 type containerStart struct {
 	manager   *Manager
 	rec       *catalog.Record
-	prepared  *isolate.Prepared         // nil: the next attempt prepares one
-	resources *resources.Resources      // nil: the next attempt starts them
-	secrets   func() hostfs.SecretPaths // of the real trees
-	command   *isolate.Command          // or nil
+	prepared  *isolate.Prepared    // nil: the next attempt prepares one
+	resources *resources.Resources // nil: the next attempt starts them
+	search    *hostfs.Search
+	command   *isolate.Command // or nil
 	retry     hostfs.MountRetry
 	raised    bool // the disk limit is increased until the trees are mounted
 }
 
 // startContainer starts a sandbox's container, and command in it if command is not nil. prepared and allowed are a
-// prepared container and its limits; whichever is nil is created here. secrets returns the secret paths of the real
-// trees, which are hidden. An attempt that fails is repeated if filesystems were mounted or unmounted on the host
-// meanwhile. After an error the limits are closed.
-func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
-	s := &containerStart{manager: sv, rec: rec, prepared: prepared, resources: allowed, secrets: secrets, command: command}
+// prepared container and its limits; whichever is nil is created here. search finds the host's secrets, to be hidden. An
+// attempt that fails is repeated if filesystems were mounted or unmounted meanwhile. After an error the limits are closed.
+func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, search *hostfs.Search, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+	s := &containerStart{manager: sv, rec: rec, prepared: prepared, resources: allowed, search: search, command: command}
 	defer s.retry.Close()
 	for {
 		h, p, again, err := s.attempt(ctx)
@@ -97,13 +96,14 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prep
 		if !again {
 			return h, p, nil
 		}
+		s.search = s.search.With(nil)
 	}
 }
 
 // attempt tries once to start the sandbox's container. again means that the caller should call it again.
 func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate.Process, again bool, err error) {
 	sv := s.manager
-	spec, notes, err := sv.host.Spec(ctx, s.rec, s.secrets)
+	spec, notes, err := sv.host.Spec(ctx, s.rec, s.search)
 	if err != nil && s.retry.Again(err) {
 		return nil, nil, true, nil
 	}
@@ -193,7 +193,7 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // Start starts a sandbox's container, then runs the self-test if the policy requires one, then starts command if it
 // is not nil. The other parameters are those of startContainer. Errors: also ErrWall; rec.Proof then has the result
 // of the self-test.
-func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, search *hostfs.Search, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	if err := errors.Join(policy.BoundBySite(&rec.Policy), leak.StoreLabels(sv.cat.Path(rec.Name), &rec.Policy)); err != nil {
 		err = errors.Join(err, prepared.Close())
 		if allowed != nil {
@@ -204,11 +204,11 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 	later, err := startsLater(rec.Policy)
 	switch {
 	case err == nil && rec.Policy.Prove:
-		return sv.startProved(ctx, rec, prepared, allowed, secrets, command)
+		return sv.startProved(ctx, rec, prepared, allowed, search, command)
 	case err == nil && !later:
-		return sv.startContainer(ctx, rec, prepared, allowed, secrets, command)
+		return sv.startContainer(ctx, rec, prepared, allowed, search, command)
 	}
-	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)
+	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, search, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -220,9 +220,9 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 }
 
 // startProved starts a sandbox as Start does, but runs the isolation self-test before the command.
-func (sv *Manager) startProved(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) startProved(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, search *hostfs.Search, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	program := sv.copyProbe() // concurrently
-	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)
+	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, search, nil)
 	if err != nil {
 		if unused, _ := program(); unused != nil {
 			unused.Close()

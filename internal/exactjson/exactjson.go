@@ -38,6 +38,17 @@ func Unescape(s string) string {
 	return s
 }
 
+// IsPlain reports whether s between quotation marks is its own JSON form, since it has only printable ASCII without
+// characters that package encoding/json escapes. Such a string can be read and written without that package.
+func IsPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
+}
+
 // Encode returns v as JSON in which [Decode] finds every string of v again, whatever its bytes. It does not look
 // into values with a method that encodes them, such as times. v stays unchanged.
 //

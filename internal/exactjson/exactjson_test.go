@@ -102,3 +102,20 @@ func TestOthersKeepTheirValues(t *testing.T) {
 		t.Error("text that is not JSON is decoded")
 	}
 }
+
+// A plain string is one that package json only puts between quotation marks. Of ASCII, all such strings are plain.
+func TestAPlainStringIsItsOwnJSON(t *testing.T) {
+	for c := range 256 {
+		s := "a" + string([]byte{byte(c)}) + "b"
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := c < 0x7f && string(text) == `"`+s+`"`; exactjson.IsPlain(s) != want {
+			t.Errorf("%q is plain: %v, and package json writes %s", s, !want, text)
+		}
+	}
+	if !exactjson.IsPlain("") {
+		t.Error("the empty string is not plain")
+	}
+}

@@ -186,8 +186,13 @@ func fillHidden(root int, parents []parent, hidden []Hidden, opaque bool) error 
 	if err := unix.Mknodat(root, whiteoutName, unix.S_IFCHR, 0); err != nil {
 		return os.NewSyscallError("mknodat", err)
 	}
+	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
 	for _, p := range parents {
-		if err := errors.Join(unix.Mkdirat(root, p.path, 0o700), unix.Fchownat(root, p.path, int(p.st.UID), int(p.st.GID), 0)); err != nil {
+		err := unix.Mkdirat(root, p.path, 0o700)
+		if err == nil && (p.st.UID != uid || p.st.GID != gid) {
+			err = unix.Fchownat(root, p.path, int(p.st.UID), int(p.st.GID), 0)
+		}
+		if err != nil {
 			return &os.PathError{Op: "mkdir", Path: p.path, Err: err}
 		}
 	}

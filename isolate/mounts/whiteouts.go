@@ -38,13 +38,13 @@ func mountWhiteouts(images string, hidden []Hidden) *os.File {
 		return nil
 	}
 	file := filepath.Join(images, imageName(hidden))
-	content, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(content) > 0 && !intact(content) {
+	size, whole, err := checkImage(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && size > 0 && !whole {
 		if err = makeImage(file, hidden); err == nil {
-			content, err = os.ReadFile(file)
+			_, whole, err = checkImage(file)
 		}
 	}
-	if err != nil || !intact(content) {
+	if err != nil || !whole {
 		return nil
 	}
 	m, err := mountImage(file)
@@ -54,22 +54,44 @@ func mountWhiteouts(images string, hidden []Hidden) *os.File {
 	return m
 }
 
-// castagnoli is the polynomial of the checksum (CRC-32C) at the end of an image's file.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// intact reports whether content, the content of an image's file, has the checksum with which it was written. In a
-// damaged image names may be missing, which would then be visible in the container.
-func intact(content []byte) bool {
-	n := len(content) - crc32.Size
-	return n > 0 && crc32.Checksum(content[:n], castagnoli) == binary.LittleEndian.Uint32(content[n:])
+// checkImage returns the size of an image's file, and whether it ends with the checksum (CRC-32) with which it was
+// written. In a damaged image names may be missing, which would then be visible in the container. It reads the file
+// piece by piece, since its memory would cost more than the checksum.
+func checkImage(file string) (size int64, whole bool, err error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, false, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, false, err
+	}
+	end := st.Size - crc32.Size
+	if end <= 0 {
+		return st.Size, false, nil
+	}
+	piece, sum := make([]byte, 16<<10), uint32(0)
+	for at := int64(0); at < end; {
+		n, err := unix.Pread(fd, piece[:min(int64(len(piece)), end-at)], at)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return st.Size, false, err
+		}
+		sum, at = crc32.Update(sum, crc32.IEEETable, piece[:n]), at+int64(n)
+	}
+	n, err := unix.Pread(fd, piece[:crc32.Size], end)
+	return st.Size, n == crc32.Size && binary.LittleEndian.Uint32(piece) == sum, err
 }
 
 // imageName returns the file name of the image for hidden. It differs between kernels, since they differ in which
 // images they can mount.
 func imageName(hidden []Hidden) string {
 	var host unix.Utsname
-	_ = unix.Uname(&host) // cannot fail
-	return keyOf(hidden, host.Release[:])
+	_ = unix.Uname(&host)                                      // cannot fail
+	return keyOf(hidden, append(host.Release[:], "CRC-32"...)) // earlier versions of snapfs wrote another checksum
 }
 
 // keyOf returns a file name that is different for each list of directories and absent names, and each salt.
@@ -115,7 +137,7 @@ func makeImage(file string, hidden []Hidden) error {
 	defer func() { _ = os.Remove(f.Name()) }() // after the rename there is nothing to remove
 	defer f.Close()
 	image := whiteoutImage(hidden)
-	if _, err := f.Write(binary.LittleEndian.AppendUint32(image, crc32.Checksum(image, castagnoli))); err != nil {
+	if _, err := f.Write(binary.LittleEndian.AppendUint32(image, crc32.ChecksumIEEE(image))); err != nil {
 		return err
 	}
 	if !nestable(f.Name()) {

@@ -29,9 +29,9 @@ type attemptRunner struct {
 	s   *engine.Session
 	c   engine.Command
 	out attemptFiles
-	// real returns the secret paths of the real trees, found once for all attempts; nil means
+	// search looks for the secrets of the real trees, once for all attempts that start at once; nil means
 	// to search for them.
-	real func() hostfs.SecretPaths
+	search *hostfs.Search
 	// place is the attempt's admission slot, or nil before it has one.
 	place *admission.Slot
 	said  *sink                                  // the command's output; nil before it has started
@@ -167,8 +167,8 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	}
 	defer l.said.handed()
 	l.c.Stdout, l.c.Stderr = l.said.w, l.said.w
-	if l.real == nil {
-		l.real = hostfs.SearchSecrets()
+	if l.search == nil {
+		l.search = hostfs.SearchSecrets()
 	}
 	place := l.place
 	l.place = nil
@@ -180,7 +180,7 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, begun.Close(), allowed.Close(context.WithoutCancel(ctx)))
 	}
-	l.s.Supervisor, l.s.Proc, err = l.m.e.engine.Supervise.Start(ctx, l.s.Record, begun, allowed, l.real, &l.c)
+	l.s.Supervisor, l.s.Proc, err = l.m.e.engine.Supervise.Start(ctx, l.s.Record, begun, allowed, l.search, &l.c)
 	if err == nil {
 		l.ended = l.m.e.engine.Supervise.Started(l.s.Record, l.s.Supervisor, start)
 		l.m.level(l.s.Supervisor.Container.Level())

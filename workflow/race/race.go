@@ -203,7 +203,7 @@ func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 		return nil, err
 	}
 	defer closePlaces(places) //nolint:errcheck // of attempts that were not begun
-	real := hostfs.SearchSecrets()
+	search := hostfs.SearchSecrets()
 	sessions, err := rr.forkAll(ctx, req.Request, len(req.Attempts))
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 	if err == nil {
 		defer o.close()
 		r.Output = o.dir
-		if err = r.run(ctx, req, o, real, places); err == nil {
+		if err = r.run(ctx, req, o, search, places); err == nil {
 			err = r.compare(ctx)
 		}
 	}
@@ -250,10 +250,10 @@ func (r *Request) jobs() int {
 }
 
 // run starts the attempts of the race, at most as many at a time as req says, and waits for all of them.
-// Their output goes to o; real returns the secret paths to hide, for the attempts that start at once; places
+// Their output goes to o; search looks for the secrets to hide, for the attempts that start at once; places
 // are slots taken for them before. It returns an error if no attempt could run, unless the command itself was
 // the reason.
-func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hostfs.SecretPaths, places []*admission.Slot) error {
+func (r *Race) run(ctx context.Context, req Request, o *outputs, search *hostfs.Search, places []*admission.Slot) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)
 	jobs := req.jobs()
@@ -262,7 +262,7 @@ func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hos
 	for i, c := range req.Attempts {
 		lanes[i] = m.runner(i, c, o.files[i])
 		if i < jobs { // the others start later, perhaps with more capacity
-			lanes[i].real = real
+			lanes[i].search = search
 		}
 		if i < len(places) {
 			lanes[i].place = places[i]
