@@ -23,6 +23,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/sandbox"
@@ -155,6 +156,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		witness = sync.OnceValue(func() events.Witness { return c.Witness(cat) })
 	}
 	e.events = events.New(cat.Dir(), notice, witness)
+	e.events.RedactBy((&leak.Redactor{Catalog: cat}).Redact)
 	e.Host = hostfs.New(cat, c.Drivers, c.Server, notice)
 	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, c.SweepLater, collect)
 	e.Baseline = baseline.New(cat, e.Host, merge.Holds, notice)

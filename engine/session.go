@@ -7,7 +7,6 @@ import (
 	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
-	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/policy"
@@ -120,7 +119,7 @@ func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *r
 	}
 	s.Hidden = s.Supervisor.Hidden
 	s.ended = e.Supervise.Started(rec, s.Supervisor, start)
-	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(command.Args)}
+	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: start.Command()}
 	e.Supervise.ReportNotes(s.Supervisor)
 	return nil
 }
@@ -258,7 +257,7 @@ func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolat
 		return st, err
 	}
 	s.ended = s.Engine.Supervise.Started(s.Record, s.Supervisor, start)
-	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(command.Args)}
+	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: start.Command()}
 	s.Engine.Supervise.ReportNotes(s.Supervisor)
 	st, err = s.Wait(ctx)
 	if err != nil {

@@ -112,7 +112,7 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 	}
 	c.reqMu.Unlock()
 	if err == nil && len(spec.Digests) > 0 {
-		err = c.verify(spec.Digests)
+		err = c.verify(spec.Digests, spec.DigestCache)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
@@ -120,14 +120,14 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 	return c, proc, nil
 }
 
-// verify compares programs in the container with their digests.
-func (c *Container) verify(programs []Digest) error {
+// verify compares programs in the container with their digests, of which the directory cache has some.
+func (c *Container) verify(programs []Digest, cache string) error {
 	root, err := c.Root()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return digest.Verify(int(root.Fd()), programs)
+	return digest.Verify(int(root.Fd()), programs, digest.Cache(cache))
 }
 
 // Close ends pid 1 of a container that was prepared and then not started. It does nothing if p is nil.

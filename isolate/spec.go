@@ -52,8 +52,10 @@ type Spec struct {
 	Execute []string
 	// Digests are the digests that programs must have for the container to start, by the rules of Execute. The
 	// programs are read-only in the container, as the paths of ReadOnly, so that they keep this content. A container
-	// with Digests has no command when it is prepared.
-	Digests []Digest
+	// with Digests has no command when it is prepared. DigestCache is a directory of the host in which the digests of
+	// unchanged programs are stored, which only this user may reach, or "".
+	Digests     []Digest
+	DigestCache string
 	// Writable, if it is not nil, are the absolute paths inside the container of the only files and directories, with
 	// everything below them, that can be written, created, renamed or removed, besides /tmp, /dev, /run and /proc. Paths
 	// are skipped as in Execute. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for

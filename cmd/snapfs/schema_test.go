@@ -2,15 +2,18 @@ package main
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"flag"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -140,10 +143,17 @@ func documents() map[string]reflect.Type {
 	}
 }
 
+// textForms returns the schemas of the types that are printed as text, by their MarshalText, whatever fields they have.
+func textForms() map[reflect.Type]*jsonschema.Schema {
+	return map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[policy.Duration](): {Type: "string"},
+		reflect.TypeFor[netip.Addr]():      {Type: "string"},
+		reflect.TypeFor[netip.AddrPort]():  {Type: "string"},
+	}
+}
+
 func schemaOf(name string) (*jsonschema.Schema, error) {
-	s, err := jsonschema.ForType(documents()[name], &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[policy.Duration](): {Type: "string"}, // by its MarshalText
-	}})
+	s, err := jsonschema.ForType(documents()[name], &jsonschema.ForOptions{TypeSchemas: textForms()})
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +200,42 @@ func TestSchemasMatchTheirTypes(t *testing.T) {
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) != len(documents())+1 {
 		t.Errorf("%d schemas, want %d: %v", len(files), len(documents())+1, err)
+	}
+}
+
+// A type with its own form in JSON has a schema that says so, and not one of its fields.
+func TestTypesWithTheirOwnFormHaveTheirSchema(t *testing.T) {
+	known := textForms()
+	known[reflect.TypeFor[time.Time]()] = nil // package jsonschema has it
+	seen := map[reflect.Type]bool{}
+	var walk func(name string, one reflect.Type)
+	walk = func(name string, one reflect.Type) {
+		for one.Kind() == reflect.Pointer {
+			one = one.Elem()
+		}
+		if _, ok := known[one]; ok || seen[one] {
+			return
+		}
+		seen[one] = true
+		for _, own := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()} {
+			if one.Implements(own) {
+				t.Errorf("%s: %v has a form of its own in JSON, and its schema describes its fields: add it to textForms", name, one)
+				return
+			}
+		}
+		switch one.Kind() {
+		case reflect.Slice, reflect.Array, reflect.Map:
+			walk(name, one.Elem())
+		case reflect.Struct:
+			for _, f := range reflect.VisibleFields(one) {
+				if f.IsExported() && f.Tag.Get("json") != "-" {
+					walk(name+"."+f.Name, f.Type)
+				}
+			}
+		}
+	}
+	for name, one := range documents() {
+		walk(name, one)
 	}
 }
 

@@ -79,8 +79,10 @@ type Log struct {
 	rec     *catalog.Record
 	events  *events.Log
 	secrets map[string]bool // what is hidden, and the usual places of secrets
-	deny    []string        // programs and directories, after symbolic links
-	allow   []string        // nil: every program
+
+	resolve func()   // sets the fields below, once; nil in tests, which set them
+	deny    []string // programs and directories, after symbolic links
+	allow   []string // nil: every program
 
 	readOnly []string // files and directories that may not be written, after symbolic links
 	writable []string // the only ones that may, nil: all
@@ -109,10 +111,12 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	case !isolate.Observes():
 		return nil, nil
 	}
-	l = &Log{
-		rec: rec, events: log, deny: resolved(spec.NoExec), allow: resolved(spec.Execute), at: map[string]int{}, programs: map[string]bool{},
-		readOnly: resolved(spec.ReadOnly), writable: resolved(spec.Writable), refusals: map[string]int{},
-	}
+	l = &Log{rec: rec, events: log, at: map[string]int{}, programs: map[string]bool{}, refusals: map[string]int{}}
+	deny, allow, readOnly, writable := spec.NoExec, spec.Execute, spec.ReadOnly, spec.Writable
+	l.resolve = sync.OnceFunc(func() {
+		l.deny, l.allow, l.readOnly, l.writable = resolved(deny), resolved(allow), resolved(readOnly), resolved(writable)
+	})
+	go l.resolve() // while the container starts, since a package may have many programs
 	if files {
 		l.secrets = map[string]bool{}
 		for _, path := range slices.Concat(spec.Hide, hostfs.PlacesOfSecrets()) {
@@ -162,6 +166,9 @@ func resolved(paths []string) []string {
 // adds an executed program to the log, and an attempt if the file is hidden or may not be written, or the program is
 // forbidden.
 func (l *Log) observe(o isolate.Observed) {
+	if l.resolve != nil {
+		l.resolve()
+	}
 	switch o.Act {
 	case isolate.ActLookup:
 		if hidden := l.hiddenAt(o.Path); hidden != "" {

@@ -17,7 +17,7 @@ type Secret struct {
 	File    string   `json:"file,omitempty"`
 	Command []string `json:"command,omitempty"`
 	// AWS is set for keys with which clients of AWS sign requests, which the proxy then signs anew: [AWSEnv], or
-	// AWSProfile and the name of a profile in the file of credentials.
+	// AWSProfile and the name of a profile in the file of credentials, or [AWSCommand] beside Command.
 	AWS string `json:"aws,omitempty"`
 	// Field is the path of the value in a File of JSON, its names joined by dots, or "" if the whole file is the value.
 	Field string `json:"field,omitempty"`
@@ -35,10 +35,12 @@ type Secret struct {
 }
 
 // The sources of a [Secret] of AWS: the variables of the host that AWS's own programs read, or, with a name after
-// it, a profile in ~/.aws/credentials.
+// it, a profile in ~/.aws/credentials, or the output of the secret's Command, in the JSON form of network.AWSKeys. No
+// profile has the last one.
 const (
 	AWSEnv     = "env"
 	AWSProfile = "profile:"
+	AWSCommand = "command"
 )
 
 // A BaseURL names one server of a [Secret] that a program inside reaches without TLS of its own: an address in the

@@ -142,6 +142,12 @@ func (c *Catalog) Dir() string { return c.dir }
 // nobody may change or remove while a container runs. It exists once it has an entry.
 func (c *Catalog) Images() string { return filepath.Join(c.dir, "images") }
 
+// Digests returns the directory in which containers cache the digests of programs. It exists once it has an entry.
+func (c *Catalog) Digests() string { return filepath.Join(c.dir, "digests") }
+
+// Packages returns the directory in which the programs of packages are cached. It exists once it has an entry.
+func (c *Catalog) Packages() string { return filepath.Join(c.dir, "packages") }
+
 // Path returns the directory of the sandbox called name, existing or not.
 func (c *Catalog) Path(name string) string { return SandboxDir(c.dir, name) }
 

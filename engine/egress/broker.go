@@ -131,7 +131,7 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 	refuse := func(err error, hints ...string) error {
 		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
 	}
-	if s.AWS != "" {
+	if s.AWS != "" && s.AWS != catalog.AWSCommand {
 		value, err := awsKeys(s.AWS)
 		if err != nil {
 			return nil, refuse(err)

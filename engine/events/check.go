@@ -29,11 +29,10 @@ func (l *Log) CheckEnded(name, id string, c Check) {
 		return
 	}
 	d := Data{Name: c.Name, Reason: c.When, Status: &c.Status, Seconds: c.Took.Seconds()}
-	args := c.Args
+	args := l.Redacted(name, c.Args)
 	if l.witness != nil {
-		d.Check, d.Output = c.Args, c.Output
-		args = l.witness().Redact(id, args)
+		d.Check, d.Output = args, c.Output
 	}
-	d.Command = Command(args)
+	d.Command = Command(l.public(id, args))
 	l.Append(Event{Type: CheckEnded, Subject: name, SandboxID: id, Data: d})
 }

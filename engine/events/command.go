@@ -16,25 +16,44 @@ type Usage struct {
 type Start struct {
 	log  *Log
 	seen Event
+	args []string // redacted
 	from time.Time
 }
 
-// Starting prepares the events of a command, args with the environment env, in the sandbox with this name and id. If
-// the sandbox keeps evidence (a signed log of everything done with it), Starting stores the start there. The caller
-// starts the command only if there is no error. unwitnessed means that the caller knows that there is no evidence.
-func (l *Log) Starting(name, id string, unwitnessed bool, args, env []string) (*Start, error) {
+// A Sandbox is what a [Log] needs to know of the sandbox of a command.
+type Sandbox struct {
+	Name, ID string
+	// Unwitnessed is set if the caller knows that there is no evidence, a signed log of everything done with the sandbox.
+	Unwitnessed bool
+	// Redacted is set if the arguments of its commands may have what no record may have; see [Redactor].
+	Redacted bool
+}
+
+// Starting prepares the events of a command, args with the environment env, in the sandbox of. If the sandbox keeps
+// evidence (a signed log of everything done with it), Starting stores the start there. The caller starts the command
+// only if there is no error.
+func (l *Log) Starting(of Sandbox, args, env []string) (*Start, error) {
 	s := &Start{log: l, from: time.Now()}
 	run := strconv.FormatInt(s.from.UnixNano(), 36)
-	s.seen = Event{Type: CommandStarted, Subject: name, SandboxID: id, Unwitnessed: unwitnessed, Data: Data{Run: run, Command: args, Env: env}}
+	if l != nil && l.redact != nil && of.Redacted {
+		var err error
+		if args, env, err = l.redact(of.Name, args, env); err != nil {
+			return nil, err
+		}
+	}
+	s.seen = Event{Type: CommandStarted, Subject: of.Name, SandboxID: of.ID, Unwitnessed: of.Unwitnessed, Data: Data{Run: run, Command: args, Env: env}}
 	if err := l.Before(s.seen); err != nil {
 		return nil, err
 	}
-	if l != nil && l.witness != nil && !unwitnessed {
-		args = l.witness().Redact(id, args)
+	if s.args = args; !of.Unwitnessed {
+		args = l.public(of.ID, args)
 	}
 	s.seen.Data.Command, s.seen.Data.Env = Command(args), nil
 	return s, nil
 }
+
+// Command returns the arguments of the command in the short form of the function [Command], without what no record may have.
+func (s *Start) Command() []string { return Command(s.args) }
 
 // Refused appends an event to the event log: the requested command was not started in the sandbox. why is the
 // reason.

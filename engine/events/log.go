@@ -38,6 +38,7 @@ type Log struct {
 	state   string
 	notice  func(string)
 	witness func() Witness // nil: there is none
+	redact  Redactor       // or nil
 	bytes   int64          // maxFile, but in tests
 
 	mu       sync.Mutex
@@ -89,6 +90,9 @@ func (l *Log) append(e *Event) error {
 	defer vfs.Unlock(l.file)
 	if size, err = l.catchUp(size); err != nil {
 		return err
+	}
+	if e.Type == SnapshotCreated && len(e.Data.Command) > 0 {
+		e.Data.Command = l.public(e.SandboxID, e.Data.Command)
 	}
 	e.SpecVersion, e.ContentType, e.Source = "1.0", "application/json", l.state
 	e.ID, e.Time = strconv.FormatUint(l.next, 10), time.Now().UTC()

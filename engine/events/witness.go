@@ -1,5 +1,32 @@
 package events
 
+// A Redactor returns the arguments args and the variables env, as NAME=VALUE, of a command of the sandbox with this name
+// without what no record may have, such as secrets: a note stands in its place. An error means that this is not known, and
+// that the command must not start.
+type Redactor func(sandbox string, args, env []string) (shown, variables []string, err error)
+
+// RedactBy sets r, which redacts the commands of all later events. It is not safe while events are appended.
+func (l *Log) RedactBy(r Redactor) { l.redact = r }
+
+// Shown returns the arguments of a command of the sandbox called name in the short form of [Command], without what no
+// record may have. Where that is not known, it returns the name of the program.
+func (l *Log) Shown(name string, args []string) []string {
+	return Command(l.Redacted(name, args))
+}
+
+// Redacted returns the arguments of a command of the sandbox called name in full, without what no record may
+// have; see [Log.Shown].
+func (l *Log) Redacted(name string, args []string) []string {
+	if l == nil || l.redact == nil || len(args) == 0 {
+		return args
+	}
+	shown, _, err := l.redact(name, args, nil)
+	if err != nil {
+		return []string{args[0], "…"}
+	}
+	return shown
+}
+
 // A Witness stores the events of those sandboxes that keep evidence (a signed log of everything done with
 // them). It ignores all other sandboxes, at the cost of one system call.
 type Witness interface {
@@ -12,6 +39,15 @@ type Witness interface {
 	// Redact returns the arguments of a command as the event stream, which others may read, shows them: only
 	// the name of the program if the sandbox keeps evidence, else all of them.
 	Redact(sandbox string, args []string) []string
+}
+
+// public returns the arguments of a command of the sandbox with this id as the event stream shows them; see
+// [Witness.Redact].
+func (l *Log) public(id string, args []string) []string {
+	if l == nil || l.witness == nil {
+		return args
+	}
+	return l.witness().Redact(id, args)
 }
 
 // Before passes the event e to the log's [Witness], which stores it in the sandbox's signed evidence log

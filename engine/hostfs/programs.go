@@ -4,7 +4,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/dpkg"
@@ -52,64 +54,78 @@ func afterLinks(path string, dirs map[string]string) string {
 
 // limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny in a
 // sandbox with the directory workspace. It follows the symbolic links of the host, and keeps the link in what is denied.
-// notes are sentences for the user about rules that apply to no program. Errors: those of [dpkg.Programs].
-func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string) (notes []string, err error) {
+// notes are sentences for the user about rules that apply to no program. The programs of packages that are allowed come
+// from cache if they can. Errors: those of [dpkg.Programs].
+func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cache dpkg.Cache) (notes []string, err error) {
 	if tools == nil {
 		return nil, nil
 	}
-	if s.NoExec, notes, err = programs("deny", tools.Deny); err != nil {
+	dirs := sync.OnceValue(programDirs)
+	denied, real, notes, err := programs("deny", tools.Deny, dpkg.Programs, dirs)
+	if err != nil {
 		return nil, err
 	}
-	s.NoExec = newLookupCache().followed(s.NoExec)
+	if tools.Deny != nil {
+		s.NoExec = newLookupCache().followed(append(denied, real...))
+	}
 	for _, rule := range tools.Allow {
 		if path, digest, ok := catalog.CutDigest(rule); ok {
 			s.Digests = append(s.Digests, isolate.Digest{Path: onHost([]string{path}, workspace)[0], SHA256: digest})
 		}
 	}
-	var more []string
-	s.Execute, more, err = programs("allow", tools.Allow)
-	s.Execute = onHost(s.Execute, workspace)
+	allowed, real, more, err := programs("allow", tools.Allow, cache.Programs, dirs)
+	if tools.Allow != nil {
+		s.Execute = append(onHost(allowed, workspace), real...)
+	}
 	return append(notes, more...), err
 }
 
-// programs returns the paths of the programs that rules of catalog.Tools allow or deny; nil for nil. A rule
-// that is only a name becomes a path in each usual directory of programs, and one about a package the paths of its
-// programs. list is the name of the rules' list, for notes, which are those of limitPrograms.
-func programs(list string, rules []string) (paths, notes []string, err error) {
-	if rules == nil {
-		return nil, nil, nil
-	}
-	paths, seen := []string{}, map[string]bool{}
-	add := func(path string) {
+// programs returns the paths of the programs that rules of catalog.Tools allow or deny. A rule that is only a name becomes
+// a path in each usual directory of programs. real are the programs of packages, whose paths have no symbolic links. list
+// is the name of the rules' list, for notes, which are those of limitPrograms. find is [dpkg.Programs] or its like, and
+// dirs is [programDirs].
+func programs(list string, rules []string, find func(pkg string) ([]string, bool, error), dirs func() []string) (paths, real, notes []string, err error) {
+	paths = []string{}
+	seen := map[string]bool{}
+	add := func(to *[]string, path string) {
 		if !seen[path] {
 			seen[path] = true
-			paths = append(paths, path)
+			*to = append(*to, path)
 		}
 	}
 	for _, rule := range rules {
 		if pkg, ok := catalog.PackageOf(rule); ok {
-			all, installed, err := dpkg.Programs(pkg)
+			all, installed, err := find(pkg)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			if !installed {
 				notes = append(notes, "tools "+list+" "+rule+": no package of this name is installed, so the rule applies to no program")
 			}
 			for _, path := range all {
-				add(path)
+				add(&real, path)
 			}
 			continue
 		}
 		rule, _, _ = catalog.CutDigest(rule)
 		if strings.Contains(rule, "/") {
-			add(strings.TrimSuffix(rule, "/*"))
+			add(&paths, strings.TrimSuffix(rule, "/*"))
 			continue
 		}
-		for _, dir := range catalog.ProgramDirs {
-			if real, err := filepath.EvalSymlinks(dir); err == nil { // /bin is /usr/bin on most machines
-				add(filepath.Join(real, rule))
-			}
+		for _, dir := range dirs() {
+			add(&paths, filepath.Join(dir, rule))
 		}
 	}
-	return paths, notes, nil
+	return paths, real, notes, nil
+}
+
+// programDirs returns the usual directories of programs that exist, after symbolic links, each once: /bin is /usr/bin on
+// most machines.
+func programDirs() (dirs []string) {
+	for _, dir := range catalog.ProgramDirs {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && !slices.Contains(dirs, real) {
+			dirs = append(dirs, real)
+		}
+	}
+	return dirs
 }

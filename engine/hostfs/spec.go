@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -82,7 +83,8 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	mounts = append(mounts, bundle...)
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	s := Confinement(rec.Policy, rec.Workspace)
-	more, err := limitPrograms(&s, rec.Policy.Tools, rec.Workspace)
+	s.DigestCache = hf.cat.Digests()
+	more, err := limitPrograms(&s, rec.Policy.Tools, rec.Workspace, dpkg.Cache(hf.cat.Packages()))
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}

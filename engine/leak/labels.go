@@ -51,6 +51,20 @@ func ReadLabels(dir string, p *catalog.Policy) (*fingerprint.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	set, err := readLabels(old, p)
+	if err != nil || set == old {
+		return set, err
+	}
+	text, err := set.Encode()
+	if err == nil {
+		err = catalog.ReplaceFile(filepath.Join(dir, labelsFile), text, false)
+	}
+	return set, errs.With("storing the fingerprints of labelled files", dir, err)
+}
+
+// readLabels returns the fingerprints of the labelled files of a policy that has labels, and what old recognises. It
+// returns old itself, which may be nil, if no file has changed since.
+func readLabels(old *fingerprint.Set, p *catalog.Policy) (*fingerprint.Set, error) {
 	r := labelReader{build: fingerprint.NewBuilder(old), hide: p.Hide}
 	for _, l := range []struct {
 		kind  string
@@ -65,12 +79,7 @@ func ReadLabels(dir string, p *catalog.Policy) (*fingerprint.Set, error) {
 	if r.read == 0 && old != nil {
 		return old, nil
 	}
-	set := r.build.Set()
-	text, err := set.Encode()
-	if err == nil {
-		err = catalog.ReplaceFile(filepath.Join(dir, labelsFile), text, false)
-	}
-	return set, errs.With("storing the fingerprints of labelled files", dir, err)
+	return r.build.Set(), nil
 }
 
 // StoreLabels stores the fingerprints of a sandbox's labelled files, as [ReadLabels] does, without returning them.

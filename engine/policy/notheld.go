@@ -55,7 +55,7 @@ var labelsNotHeld = []string{
 	"data.secret: not recognised is a value of less than 8 bytes, and of less than 16 bytes if it has only letters or only digits",
 	"data.private: not recognised is a line of less than 24 bytes, and one with neither a digit nor an at sign",
 	"data.secret and data.private: what a person has snapfs show or copy (its output, snapfs diff, snapfs cp, a port) is not searched, " +
-		"nor are the arguments of commands, which events have; " +
+		"and the arguments of a command are redacted in records, but not in the file of a job (snapfs job); " +
 		"of commits of git only the files that they leave are searched, and not what earlier commits had in them; " +
 		"content that a file gets while the sandbox runs is known to its network from the next start on",
 }

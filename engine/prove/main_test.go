@@ -99,10 +99,12 @@ func serve(what string) error {
 					status = "403 Forbidden"
 				case kind == "labels" && bytes.Contains(b[:n], []byte("labelled")):
 					status = "403 Forbidden"
+				case kind == "aws" && (accepted > 0 || !bytes.Contains(b[:n], []byte("Signature="))):
+					status = "403 Forbidden"
 				case kind == "budget" && accepted > 0:
 					status = "429 Too Many Requests"
 				}
-				if kind == "web" || kind == "rules" || kind == "budget" || kind == "labels" {
+				if kind == "web" || kind == "rules" || kind == "budget" || kind == "labels" || kind == "aws" {
 					_, _ = c.Write([]byte("HTTP/1.1 " + status + "\r\n\r\n"))
 				}
 			}()

@@ -5,8 +5,6 @@ package prove
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +33,7 @@ func ruleProbes() []Probe {
 		{Name: "labels", Args: []string{"HOST:PORT", "TEXT"}, plan: planLabels},
 		{Name: "ask", Args: []string{"HOST:PORT"}, plan: planAsk},
 		{Name: "base-url", Args: []string{"URL-VARIABLE", "VARIABLE", "SHA256"}, plan: planBaseURL},
+		{Name: "aws", Args: []string{"URL-VARIABLE", "SHA256"}, plan: planAWS},
 	}
 }
 
@@ -63,7 +62,7 @@ func findSecret(name, digest string) outcome {
 		for word := range bytes.SplitSeq(text, []byte{0}) {
 			_, value, _ := bytes.Cut(word, []byte("="))
 			for _, one := range [][]byte{word, value} {
-				if sum := sha256.Sum256(one); hex.EncodeToString(sum[:]) == digest {
+				if hexDigest(string(one)) == digest {
 					return crossed("%s has it", path)
 				}
 			}
@@ -119,6 +118,11 @@ const answerTime = 20 * time.Second
 // statusOf sends an HTTP request, without TLS, to a server by the address that the sandbox's name server has for it,
 // and returns the status of the reply. It reads the reply to its end: only then has the proxy counted the tokens in it.
 func statusOf(host, port, method, path, body string) (int, error) {
+	return statusWith(host, port, method, path, "", body)
+}
+
+// statusWith does as statusOf does, with more headers, each with its line end.
+func statusWith(host, port, method, path, headers, body string) (int, error) {
 	to := net.JoinHostPort(host, port)
 	at := to
 	if address, ok := addressOf(host); ok {
@@ -132,7 +136,7 @@ func statusOf(host, port, method, path, body string) (int, error) {
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return 0, err
 	}
-	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, to, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n%s", method, path, to, len(body), headers, body); err != nil {
 		return 0, why(err)
 	}
 	return readStatus(c)

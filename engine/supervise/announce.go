@@ -7,13 +7,15 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/isolate"
 )
 
 // Starting shows a command that is about to start in a sandbox to the witness, which stores signed evidence of the
 // sandbox's events; an error forbids the start. Without one the caller starts the command and calls Started.
 func (sv *Manager) Starting(rec *catalog.Record, command *isolate.Command) (*events.Start, error) {
-	return sv.events.Starting(rec.Name, rec.ID, !rec.Policy.Evidence, command.Args, command.Env)
+	of := events.Sandbox{Name: rec.Name, ID: rec.ID, Unwitnessed: !rec.Policy.Evidence, Redacted: leak.Redacts(&rec.Policy)}
+	return sv.events.Starting(of, command.Args, command.Env)
 }
 
 // StartIn starts a command in the container h of a sandbox, unless its start cannot be stored as evidence,
@@ -51,8 +53,7 @@ func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Sta
 
 // announceLimit writes to the event log that a sandbox has reached the limit hit.
 func (sv *Manager) announceLimit(rec *catalog.Record, hit *catalog.LimitHit) {
-	reached := events.Data{Limit: hit.Limit, Value: hit.Value, Reason: hit.Text}
-	sv.events.Append(events.Event{Type: events.LimitReached, Subject: rec.Name, SandboxID: rec.ID, Data: reached})
+	sv.events.Append(events.Event{Type: events.LimitReached, Subject: rec.Name, SandboxID: rec.ID, Data: events.Data{Limit: hit.Limit, Value: hit.Value, Reason: hit.Text}})
 }
 
 // announceSelfTest writes an event with the result of the isolation self-test of a sandbox: which forbidden actions

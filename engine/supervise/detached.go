@@ -65,7 +65,7 @@ func (sv *Manager) CopyOutput(ctx context.Context, w io.Writer, name string, id 
 // client, this process stores the command's output and status. It returns when the command has ended.
 func (h *Supervisor) execDetached(client *fdsock.Conn, w execRequest) {
 	refuse := func(err error) { send(client, Reply{Refused: refusalOf(err)}) }
-	l, out, err := detached.New(filepath.Join(filepath.Dir(h.socket), detached.Dir), w.Args)
+	l, out, err := detached.New(filepath.Join(filepath.Dir(h.socket), detached.Dir), h.deadlines.manager.events.Redacted(filepath.Base(filepath.Dir(h.socket)), w.Args))
 	if err != nil {
 		refuse(err)
 		return

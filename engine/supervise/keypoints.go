@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
@@ -13,7 +12,10 @@ import (
 
 // beforeExec takes the automatic snapshot that a sandbox's policy may ask for before a command; a failure is a notice.
 func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command isolate.Command) {
-	sv.keyPoints.Take(ctx, h, sv.SealAll, catalog.Why{Point: catalog.AtExec, When: keypoint.Before, Command: events.Command(command.Args)})
+	if h.Policy.KeyPoints == nil {
+		return
+	}
+	sv.keyPoints.Take(ctx, h, sv.SealAll, catalog.Why{Point: catalog.AtExec, When: keypoint.Before, Command: sv.events.Shown(h.Name, command.Args)})
 }
 
 // settleKeyPoint takes the automatic snapshot of a locked sandbox that its supervisor has postponed, if any.
@@ -35,7 +37,7 @@ func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fd
 	}
 	return func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) {
 		status := st.ExitCode()
-		why := keypoint.AfterCommand(rec.Policy.KeyPoints, catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(args), Status: &status}, hit)
+		why := keypoint.AfterCommand(rec.Policy.KeyPoints, catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: sv.events.Shown(rec.Name, args), Status: &status}, hit)
 		if !points.Has(why.Point) {
 			return
 		}

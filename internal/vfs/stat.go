@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"io/fs"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -107,4 +108,11 @@ func (s *Stat) FileMode() fs.FileMode {
 		mode |= fs.ModeSticky
 	}
 	return mode
+}
+
+// IsPrivate reports whether the path leads to a directory, and not by a symbolic link at its end, that belongs to this
+// user and that no other one may write to. So nobody else has stored a file there.
+func IsPrivate(path string) bool {
+	st, err := Lstat(unix.AT_FDCWD, path)
+	return err == nil && st.IsDir() && st.Mode&0o022 == 0 && int(st.UID) == os.Geteuid()
 }

@@ -105,12 +105,15 @@ func (b *Broker) Public() *network.BrokerPublic {
 // Takes reports whether the proxy must read the HTTP requests of the sandbox to name on port: a network rule
 // allows only some methods there, a budget counts them, a secret may be inserted, or labelled files may not leave.
 func (b *Broker) Takes(name string, port uint16) bool {
+	return network.Fold(name) != "" && (b.Labelled() || b.Names(name, port))
+}
+
+// Names reports whether the settings of the sandbox say more about name on port than that its requests are searched: a
+// network rule with methods, a budget or a secret is about that server.
+func (b *Broker) Names(name string, port uint16) bool {
 	name = network.Fold(name)
-	if name == "" {
-		return false
-	}
-	return b.options.Labels != nil || b.options.Rules().Reads(name, port) || b.meters(name) ||
-		slices.ContainsFunc(b.secrets, func(s *secret) bool { return s.reaches(name, port) })
+	return name != "" && (b.options.Rules().Reads(name, port) || b.meters(name) ||
+		slices.ContainsFunc(b.secrets, func(s *secret) bool { return s.reaches(name, port) }))
 }
 
 // meters reports whether requests to the host name cost tokens of the sandbox's budget, on any port. They do
@@ -124,8 +127,10 @@ func (b *Broker) meters(name string) bool {
 type Target struct {
 	Name string
 	Port uint16
-	// Rule is the network rule that allowed the connection.
+	// Rule is the network rule that allowed the connection. With Once a person has allowed only this connection, and Rule
+	// is the one that would allow it: then the requests on it need no rule.
 	Rule string
+	Once bool
 	// ID is the connection in events.
 	ID uint64
 	// At is the port of the base URL (see [Broker.Base]) by which the connection came, or 0 if it was made to Name.

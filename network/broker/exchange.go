@@ -300,9 +300,13 @@ func (c *exchange) isHost(host string) bool {
 	return network.Fold(host) == c.to.Name
 }
 
-// rule returns the network rule that allows the HTTP request q of the sandbox, or a refusal if none does.
+// rule returns the network rule that allows the HTTP request q of the sandbox, or that would allow the connection if a
+// person has allowed it, or a refusal if neither does.
 func (c *exchange) rule(q network.Request) (string, *refusal) {
 	rule, ok := c.broker.options.Rules().Request(q)
+	if !ok && c.to.Once && !c.broker.Names(q.Name, q.Port) { // else the settings have come to say more about this server
+		return c.to.Rule, nil
+	}
 	if !ok {
 		return "", &refusal{status: http.StatusForbidden, why: fmt.Sprintf("no rule allows %s %s on %s:%d", q.Method, q.Path, q.Name, q.Port)}
 	}

@@ -3,12 +3,17 @@
 package edge
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/fingerprint"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -20,17 +25,17 @@ type askingWorld struct {
 	open []network.Question
 }
 
-func newAskingWorld(t *testing.T, a network.Asking) *askingWorld {
+func newAskingWorld(t *testing.T, a network.Asking, options ...func(*Options)) *askingWorld {
 	t.Helper()
 	w := &askingWorld{}
-	w.world = newWorld(t, "known.example", func(o *Options) {
+	w.world = newWorld(t, "known.example", append(options, func(o *Options) {
 		o.Asking = &a
 		o.Questions = func(all []network.Question) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.open = all
 		}
-	})
+	})...)
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:7", echo)
 	return w
@@ -212,6 +217,67 @@ func TestNobodyIsAskedAboutSomeDestinations(t *testing.T) {
 	}
 	if w.questions() != nil {
 		t.Errorf("a person was asked about %+v", w.questions())
+	}
+}
+
+// TestAQuestionIsAboutTheDestinationAndALabelAboutTheContent: with labelled files a person decides about each server, and
+// the proxy searches each request there, whether a rule or one answer allowed it. Nobody is asked about an address, to
+// which nothing that can be searched is sent, nor about a server that a rule with methods names.
+func TestAQuestionIsAboutTheDestinationAndALabelAboutTheContent(t *testing.T) {
+	build := fingerprint.NewBuilder(nil)
+	if err := build.Add(fingerprint.Source{Kind: fingerprint.Secret, Name: "/w/env"}, strings.NewReader("KEY=s3cr3t-value-77\n")); err != nil {
+		t.Fatal(err)
+	}
+	var b *brokering
+	w := newAskingWorld(t, network.Asking{Wait: time.Minute}, func(o *Options) {
+		b = &brokering{config: &network.BrokerConfig{Sandbox: "fix", Labels: true}, labels: build.Set()}
+		if err := (server{}).broker(o, b); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b.edge.Store(w.edge)
+	w.serve(t, "203.0.113.10:80", func(conn net.Conn) {
+		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+		}
+	})
+	post := func(body string) (ended func() result) {
+		text := fmt.Sprintf("POST / HTTP/1.1\r\nHost: site.example\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		results := make(chan result, 1)
+		go func() {
+			results <- w.play(t, step{Dial: "tcp4 site.example:80"}, step{Send: []byte(text)}, step{Read: 12})
+		}()
+		return func() result { return <-results }
+	}
+	send := func(how, body, status string) {
+		t.Helper()
+		ended := post(body)
+		if how == "once" {
+			w.awaitQuestion(t, "site.example:80", 1)
+			w.decide(t, network.Answer{Rules: "site.example:80", Allow: true})
+		}
+		if r := ended(); string(r.Read) != "HTTP/1.1 "+status {
+			t.Errorf("%s, %q: %q, %s; want %s", how, body, r.Read, r.Err, status)
+		}
+	}
+	send("once", "the weather is fine", "204")
+	send("once", "s3cr3t-value-77", "403")
+	if r := w.play(t, step{Dial: "tcp 203.0.113.10:80"}); !strings.Contains(r.Err, "refused") || r.Took > 30*time.Second {
+		t.Errorf("an address: %q after %v", r.Err, r.Took)
+	}
+	rules, err := network.Parse("known.example,site.example:80,GET http://other.example/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.edge.Allow(rules)
+	send("by a rule", "the weather is fine", "204")
+	send("by a rule", "s3cr3t-value-77", "403")
+	if rule, ask := w.edge.asksAbout(target{name: "other.example", port: 80}, "no rule"); ask {
+		t.Errorf("a person is asked about %s, which a rule with methods names", rule)
+	}
+	if len(w.questions()) != 0 {
+		t.Errorf("%+v wait", w.questions())
 	}
 }
 

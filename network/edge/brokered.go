@@ -24,7 +24,8 @@ func (e *Edge) aimTCP(dst netip.AddrPort) (t target, why string) {
 }
 
 // takes reports whether the proxy must read the HTTP requests on connections to the destination t, because a
-// secret is for that server, a rule allows only some methods there, or a budget counts them.
+// secret is for that server, a rule allows only some methods there, a budget counts them, or the sandbox has labelled
+// files.
 func (e *Edge) takes(t target) bool {
 	return e.options.Broker != nil && (t.at != 0 || e.options.Broker.Takes(t.name, t.port))
 }
@@ -49,7 +50,7 @@ func (e *Edge) unread(t target) string {
 // the connection ends. Both connections are closed then.
 func (f *flow) broker(inside *inner, outside net.Conn, t target) {
 	to := broker.Target{
-		Name: t.name, Port: t.port, Rule: t.rule, ID: f.id, At: t.at, First: outside,
+		Name: t.name, Port: t.port, Rule: t.rule, Once: t.once, ID: f.id, At: t.at, First: outside,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			more := t
 			conn, err := f.edge.reach(ctx, "tcp", &more)

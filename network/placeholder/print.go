@@ -164,6 +164,19 @@ func SearchText(text []byte, prints []Print) *Found {
 	if at := Find(text); at >= 0 {
 		return &Found{Offset: int64(at)}
 	}
+	return secretIn(text, prints)
+}
+
+// SecretIn returns the name of the first secret that one of prints recognises in text; "" if there is none. A placeholder
+// is no secret.
+func SecretIn(text []byte, prints []Print) string {
+	if f := secretIn(text, prints); f != nil {
+		return f.Secret
+	}
+	return ""
+}
+
+func secretIn(text []byte, prints []Print) *Found {
 	for i := range prints {
 		if at := prints[i].find(text); at >= 0 {
 			return &Found{Secret: prints[i].Name, Offset: int64(at)}

@@ -49,6 +49,7 @@ var places = []place{
 	if why != "" {
 `},
 	{"network/broker/base.go", `dir != "" && q.Path != dir &&`, `dir != "" && !isOut("base-url") && q.Path != dir &&`},
+	{"network/broker/aws.go", "[]byte(g.signature)) != 1 {", `[]byte(g.signature)) != 1 && !isOut("aws") {`},
 
 	// What it sees.
 	{"engine/hostfs/sockets.go", `case m.Source == "" || m.Source != m.Target || !m.ReadOnly:`, `case m.Source == "" || m.Source != m.Target || !m.ReadOnly || isOut("sockets"):`},

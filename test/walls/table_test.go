@@ -111,8 +111,8 @@ func table() []wall {
 		{parts: "edge-exact", falls: []string{"tls-record", "http-blank"}, on: edge},
 		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge},
 		{
-			parts: "secret", falls: []string{"secret"}, also: []string{"base-url"}, on: requests,
-			why: "the server of a base URL gets a secret, too, and the same placeholder is inside",
+			parts: "secret", falls: []string{"secret"}, also: []string{"base-url", "aws"}, on: requests,
+			why: "the server of a base URL gets a secret, too, as keys of AWS are one, and the same placeholder is inside",
 		},
 		{parts: "tokens", falls: []string{"tokens"}, on: requests},
 		{parts: "http-method", falls: []string{"http-method"}, on: requests},
@@ -120,6 +120,7 @@ func table() []wall {
 		{parts: "labels", falls: []string{"labels"}, on: requests},
 		{parts: "ask", falls: []string{"ask"}, on: requests},
 		{parts: "base-url", falls: []string{"base-url"}, on: requests},
+		{parts: "aws", falls: []string{"aws"}, on: requests},
 
 		{
 			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state", "other-name"},

@@ -134,7 +134,7 @@ func (d *doctor) missing(t *testing.T, w wall, walls []string) {
 	case edge:
 		only = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback", "abstract-socket", "tls-name", "http-name", "tls-record", "http-blank"}
 	case requests:
-		only = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url"}
+		only = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url", "aws"}
 	case plain, shown, beside:
 		if slices.Contains(fall, "other-sandbox") { // which costs the others a start
 			only = append(slices.Clone(walls), "other-sandbox")
@@ -196,7 +196,7 @@ func (d *doctor) prove(t *testing.T, parts string, on kind, only []string) []pro
 // slow are those of which each takes seconds, or wants a request of its own; and
 // apart are those that have a sandbox to themselves.
 var (
-	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name", "tls-record", "http-blank", "secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url"}
+	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name", "tls-record", "http-blank", "secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url", "aws"}
 	apart = []string{"memory", "memory-files", "pids", "files", "other-sandbox"}
 )
 

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -60,7 +61,7 @@ func New(e *engine.Engine) *Store {
 func (s *Store) announce(j *Job) {
 	e := events.Event{Type: events.JobChanged, Subject: j.Sandbox, Data: events.Data{Job: j.Number, Name: string(j.State), Reason: j.Why}}
 	if j.State == Queued && j.Tries == 0 {
-		e.Data.Workspace, e.Data.Command = j.Workspace, events.Command(j.Command)
+		e.Data.Workspace, e.Data.Command = j.Workspace, events.Command(leak.Redacted(&j.Policy, j.Command))
 	}
 	s.events.Append(e)
 }

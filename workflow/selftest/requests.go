@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -70,6 +71,20 @@ func baseTrial(host *probeHost) trial {
 	return trial{probe: "base-url", args: []string{url, secretVariable, digestOf(value)}, rule: func(policy *catalog.Policy) {
 		secret := newSecret(value, host.served)
 		secret.Base = &catalog.BaseURL{Variable: url, Host: host.served, Path: prove.HTTPRulePath}
+		policy.Secrets = append(slices.Clone(policy.Secrets), secret)
+	}}
+}
+
+// awsTrial returns the test of keys of AWS, with which the proxy signs requests anew: a program prints made-up ones, and
+// the probe sends requests to one path of their server by a base URL, since it has no TLS. What the proxy passes on gets
+// the status 502, as from baseTrial's server.
+func awsTrial(host *probeHost) trial {
+	key := catalog.NewID() + catalog.NewID()
+	const url = "SNAPFS_PROVE_URL"
+	return trial{probe: "aws", args: []string{url, digestOf(key)}, rule: func(policy *catalog.Policy) {
+		secret := newSecret(fmt.Sprintf(`{"id":"AKIASNAPFSPROVE","key":%q}`, key), host.served)
+		secret.AWS, secret.As, secret.Paths = catalog.AWSCommand, "AWS_SECRET_ACCESS_KEY", []string{prove.HTTPRulePath}
+		secret.Base = &catalog.BaseURL{Variable: url, Host: host.served}
 		policy.Secrets = append(slices.Clone(policy.Secrets), secret)
 	}}
 }

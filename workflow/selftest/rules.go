@@ -18,7 +18,7 @@ import (
 // this process serves.
 var (
 	ruleProbes    = append([]string{"data", "writable", "tools", "tools-allow", "tools-digest", "other-name"}, requestProbes...)
-	requestProbes = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url"}
+	requestProbes = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url", "aws"}
 )
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
@@ -81,7 +81,7 @@ func unlisted(workspace string) string {
 
 // requestTrials returns the tests of rules about requests that the network proxy reads: a secret of which only a
 // placeholder is inside, a spent budget of tokens, a network rule that allows one method and one path, a file with a
-// label, a connection that waits for a person, and a base URL. host serves the requests that are allowed. It returns none for a request without network rules.
+// label, a connection that waits for a person, a base URL, and keys of AWS. host serves the requests that are allowed. It returns none for a request without network rules.
 func (p *prover) requestTrials(host *probeHost) []trial {
 	rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network)
 	if !allowed {
@@ -103,6 +103,7 @@ func (p *prover) requestTrials(host *probeHost) []trial {
 		{probe: "http-path", args: []string{host.web}},
 		labelsTrial(host),
 		baseTrial(host),
+		awsTrial(host),
 	}
 	if port, _ := strconv.ParseUint(host.port, 10, 16); port > 0 {
 		if _, open := rules.Name(hostName, uint16(port)); !open { // else nobody is asked
@@ -112,7 +113,7 @@ func (p *prover) requestTrials(host *probeHost) []trial {
 	for i, t := range all {
 		more := host.webRules
 		switch {
-		case t.probe == "base-url": // whose proxy speaks TLS
+		case t.probe == "base-url", t.probe == "aws": // whose proxy speaks TLS
 			more = host.rules
 		case t.rule == nil && t.prepare == nil:
 			more = host.webRulesHTTP

@@ -8,10 +8,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A pinned is a program of a container whose content is compared with a digest: its path after symbolic links, its
@@ -26,8 +28,8 @@ type pinned struct {
 // Verify compares programs of a container, in its finished tree, with their digests. root is a descriptor of the
 // container's root directory. The caller has made each program read-only there under its path. Each other name of the
 // program's inode (a hard link) must be in the list too, because a process could write to the program by that name.
-// Errors: ErrContent; those of reading the programs.
-func Verify(root int, programs []Program) error {
+// It reads a program whose digest is not in the cache. Errors: ErrContent; those of reading the programs.
+func Verify(root int, programs []Program, cache Cache) error {
 	wanted := map[string][]string{}
 	var paths []string
 	for _, d := range programs {
@@ -38,7 +40,7 @@ func Verify(root int, programs []Program) error {
 	}
 	var all []pinned
 	for _, path := range paths {
-		p, err := pin(root, path, all)
+		p, err := pin(root, path, all, cache)
 		if err != nil {
 			return errs.Wrap(verifying, path, err)
 		}
@@ -75,19 +77,20 @@ func wrongDigest(path string, err error, hint string) error {
 }
 
 // pin reads the program at a path in the container whose root directory is the descriptor root. read are the programs
-// that were read before; of one with the same inode it takes the digest.
-func pin(root int, path string, read []pinned) (p pinned, err error) {
+// that were read before; of one with the same inode it takes the digest, and else that of the cache, if it has one.
+func pin(root int, path string, read []pinned, cache Cache) (p pinned, err error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(root, path, &how)
 	if err != nil {
 		return p, err
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	at := time.Now()
+	st, err := vfs.Lstat(fd, "")
+	if err != nil {
 		return p, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG { // opening a device for reading may have effects
+	if !st.IsRegular() { // opening a device for reading may have effects
 		return p, errs.New(verifying, path, errs.ErrInvalid, "it is no regular file")
 	}
 	self := fmt.Sprintf("/proc/self/fd/%d", fd)
@@ -100,9 +103,12 @@ func pin(root int, path string, read []pinned) (p pinned, err error) {
 		return p, err
 	}
 	defer f.Close()
-	p = pinned{path: real, dev: st.Dev, ino: st.Ino, names: uint64(st.Nlink)} //nolint:unconvert // it has 32 bits on arm64
+	p = pinned{path: real, dev: st.Dev, ino: st.Ino, names: uint64(st.Nlink)}
 	if i := slices.IndexFunc(read, func(other pinned) bool { return other.dev == p.dev && other.ino == p.ino }); i >= 0 {
 		p.digest = read[i].digest
+		return p, nil
+	}
+	if p.digest = cache.get(real, &st); p.digest != "" {
 		return p, nil
 	}
 	h := sha256.New()
@@ -110,5 +116,10 @@ func pin(root int, path string, read []pinned) (p pinned, err error) {
 		return p, err
 	}
 	p.digest = hex.EncodeToString(h.Sum(nil))
+	after, err := vfs.Lstat(fd, "")
+	if err != nil {
+		return p, err
+	}
+	cache.put(real, p.digest, at, &st, &after)
 	return p, nil
 }
