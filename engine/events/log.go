@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,6 +42,7 @@ type Log struct {
 
 	mu       sync.Mutex
 	file     *os.File // the newest file, open and locked during an append
+	size     int64    // its size when it was locked
 	newest   uint64   // the number of its first event, 0 before the first append
 	end      int64    // its size after the last append
 	next     uint64   // the number of the event at end
@@ -123,6 +123,7 @@ func (l *Log) lock() error {
 			return errs.With("reading", l.file.Name(), err)
 		}
 		newest, err := true, error(nil)
+		l.size = st.Size
 		switch {
 		case st.Nlink == 0: // removed by a rotation meanwhile
 			newest = false
@@ -153,7 +154,7 @@ func (l *Log) leave() {
 func (l *Log) open() (err error) {
 	dir := filepath.Join(l.state, dirName)
 	if l.newest > 0 {
-		if l.file, err = os.OpenFile(fileOf(dir, l.newest), os.O_RDWR, 0); err == nil {
+		if l.file, err = vfs.OpenAt(unix.AT_FDCWD, fileOf(dir, l.newest), unix.O_RDWR, 0); err == nil {
 			return nil
 		}
 	}
@@ -215,9 +216,9 @@ func (l *Log) rotate() error {
 // sets l.next to the following one. It returns the offset at which the next event belongs. It cuts off a line
 // that a killed process left incomplete.
 func (l *Log) catchUp() (int64, error) {
-	size, err := l.file.Seek(0, io.SeekEnd)
-	if err != nil || size == l.end && l.next > 0 {
-		return size, err
+	size := l.size
+	if size == l.end && l.next > 0 {
+		return size, nil
 	}
 	tail, err := l.tail(size)
 	if err != nil {
