@@ -16,9 +16,9 @@ import (
 const firstCheckpoint = "before-agent"
 
 // Bounds of the checkpoints (snapshots after an agent's calls) of one sandbox: when there are more than
-// mostCheckpoints, the oldest are removed until keepCheckpoints are left.
+// mostCheckpoints, the oldest are removed until keepCheckpoints are left: many at once, since that waits for the disk.
 const (
-	mostCheckpoints = 60
+	mostCheckpoints = 90
 	keepCheckpoints = 50
 )
 
@@ -63,14 +63,14 @@ const slowSnapshot = 60 * time.Millisecond
 func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (slow bool, err error) {
 	if !l.Slow {
 		begin := time.Now()
-		_, err := e.Snapshot(ctx, l.Sandbox, name)
+		_, err := e.Checkpoint(ctx, l.Sandbox, name)
 		return time.Since(begin) > slowSnapshot, err
 	}
 	return false, view.Without(ctx, e, l.view(), func() error {
 		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
 			return err
 		}
-		_, err := e.Snapshot(ctx, l.Sandbox, name)
+		_, err := e.Checkpoint(ctx, l.Sandbox, name)
 		return err
 	})
 }
