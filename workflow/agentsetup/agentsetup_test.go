@@ -215,8 +215,8 @@ func TestThePluginOfOpencodeShowsEffectsBesideAnOpenQuestion(t *testing.T) {
 	s := Setup{Agent: "opencode", Preview: true, Program: []string{"/bin/sh", "-c", `
 event=$(cat)
 case $event in
-*late*) until test -e answered; do sleep 0.01; done ;;
-*fails*) echo no preview >&2; exit 0 ;;
+*PermissionRequest*late*) until test -e answered; do sleep 0.01; done ;;
+*PermissionRequest*fails*) echo no preview >&2; exit 0 ;;
 esac
 case $event in
 *PermissionRequest*) printf '{"systemMessage":"effects of %s"}' "$(printf %s "$event" | sed 's/.*"command":"//; s/".*//')" ;;
