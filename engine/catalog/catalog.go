@@ -122,7 +122,7 @@ func (c *Catalog) create() error {
 	if err := tmp.Close(); err != nil {
 		return fail("making", c.dir, err)
 	}
-	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), true); err != nil {
+	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), lasting); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp.Name(), filepath.Join(c.dir, format)); err != nil {
@@ -196,7 +196,7 @@ func (c *Catalog) claim(dir string, r *Record) error {
 	if err := c.plan.Point("write the first record"); err != nil {
 		return fail("writing", filepath.Join(dir, record), err)
 	}
-	if err := write(filepath.Join(dir, record), data, !r.Ephemeral); err != nil {
+	if err := write(filepath.Join(dir, record), data, durabilityOf(r)); err != nil {
 		return err
 	}
 	if !r.Ephemeral {

@@ -56,7 +56,7 @@ func withoutSum(data []byte) ([]byte, error) {
 // writeCopy writes the copy of the record data in the directory dir of a sandbox. If that fails, there is no copy.
 func writeCopy(dir string, data []byte) {
 	path := filepath.Join(dir, recordCopy)
-	if write(path, data, false) != nil {
+	if write(path, data, readable) != nil {
 		_ = os.Remove(path) // an older copy would restore what has changed since
 	}
 }

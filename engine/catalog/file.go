@@ -36,7 +36,7 @@ func ReplaceFile(path string, data []byte, stable bool) error {
 // replaceFile replaces a file as [ReplaceFile] does, and brings its new content as far as to says.
 func replaceFile(path string, data []byte, to durability) error {
 	tmp := path + ".new"
-	err := write(tmp, data, to >= whole)
+	err := write(tmp, data, to)
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
@@ -50,10 +50,10 @@ func replaceFile(path string, data []byte, to durability) error {
 	return nil
 }
 
-// write writes the content of a new file for the catalogue that no other process reads yet. With ordered the
+// write writes the content of a new file for the catalogue that no other process reads yet. With lasting the
 // content reaches the disk before any name that the file gets afterwards, and both are on stable storage once
 // the caller has synced the directory of that name: one commit of the file system's journal, not two.
-func write(path string, data []byte, ordered bool) error {
+func write(path string, data []byte, to durability) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).
 	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CREAT, 0o600)
@@ -64,8 +64,12 @@ func write(path string, data []byte, ordered bool) error {
 	if err == nil {
 		err = f.Truncate(int64(len(data)))
 	}
-	if err == nil && ordered {
+	switch {
+	case err != nil:
+	case to == lasting:
 		err = vfs.SyncData(f)
+	case to == whole:
+		err = vfs.OrderData(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fail("writing", path, err)
