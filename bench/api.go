@@ -21,7 +21,7 @@ func (l *lab) api(ctx context.Context) (results []Result, err error) {
 	}
 	defer func() { err = errors.Join(err, giveBack()) }()
 	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }() // before its tree goes
-	server, err := httpload.Start(ctx, l.Program, s.State, dir, s.Driver, l.dir)
+	server, err := httpload.Start(ctx, l.Program, l.Self, s.State, dir, s.Driver, l.dir)
 	if err != nil {
 		return nil, err
 	}

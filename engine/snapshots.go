@@ -23,6 +23,16 @@ import (
 // running processes meanwhile, so that all trees are captured at one instant. Atomic: after an error there is
 // no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name), ErrNoSpace.
 func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
+	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveReserving, e.Baseline.Record)
+}
+
+// Checkpoint takes a snapshot as [Engine.Snapshot] does, but does not wait for the disk: a power loss within the
+// next seconds may lose it, as if it had never been taken. No other end of a process loses it.
+func (e *Engine) Checkpoint(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
+	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveSoon, e.Baseline.RecordSoon)
+}
+
+func (e *Engine) snapshot(ctx context.Context, name, mark string, save func(*catalog.Locked, int) error, record func(context.Context, *catalog.Record) map[string][]snapshot.Candidate) (catalog.NamedSnapshot, error) {
 	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
 	if err != nil {
 		return catalog.NamedSnapshot{}, err
@@ -35,19 +45,16 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 		return catalog.NamedSnapshot{}, err
 	}
 	if _, taken := h.Snapshot(mark); taken {
-		return catalog.NamedSnapshot{}, &errs.Error{
-			Op: "naming a state of " + name, Path: mark, Kind: errs.ErrExists,
-			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
-		}
+		return catalog.NamedSnapshot{}, errs.New("naming a state of "+name, mark, errs.ErrExists, "the name is taken", "snapfs show "+name)
 	}
 	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.TakeSnapshotIDs(h), MountPoints: hostfs.PlacesAt(h.Record)}
-	defer func() { h.Release(); e.Baseline.Record(ctx, h.Record) }()
+	defer func() { h.Release(); record(ctx, h.Record) }()
 	return m, e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
 			return err
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), mark
-		if err := h.SaveReserving(len(h.Trees)); err != nil {
+		if err := save(h, len(h.Trees)); err != nil {
 			return err
 		}
 		e.announce(events.SnapshotCreated, h.Record, events.Data{Name: mark})

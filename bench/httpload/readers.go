@@ -5,10 +5,12 @@ package httpload
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/internal/run"
 )
 
 // A Crowd is what [Server.Readers] measured: many readers of the event stream, while events are written.
@@ -36,8 +39,8 @@ type Crowd struct {
 // crowdTimeout bounds how long [Server.Readers] waits for the last event. Events that have not come by then count as lost.
 const crowdTimeout = 5 * time.Minute
 
-// Readers lets a number of readers follow the server's event stream, each on a connection of its own, and
-// writes n events at the given rate a second, or as fast as it can if it cannot keep that rate.
+// Readers lets a number of readers follow the server's event stream, each on a connection of its own. Meanwhile
+// another process writes n events at the given rate a second, or as fast as it can if it cannot keep that rate.
 func (s *Server) Readers(ctx context.Context, readers, n, rate int) (*Crowd, error) {
 	ctx, stop := context.WithTimeout(ctx, crowdTimeout)
 	defer stop()
@@ -65,15 +68,14 @@ func (s *Server) Readers(ctx context.Context, readers, n, rate int) (*Crowd, err
 	if err != nil {
 		return nil, err
 	}
-	first := time.Now()
-	if err := s.write(ctx, n, rate); err != nil {
+	wrote, err := s.write(ctx, n, rate)
+	if err != nil {
 		return nil, err
 	}
-	written := time.Now()
 	running.Wait()
-	r.Wrote, r.All = written.Sub(first), time.Since(first)
+	r.Wrote, r.All = wrote.Last.Sub(wrote.First), time.Now().Round(0).Sub(wrote.First) // the clock of both processes
 	for i, end := range ends {
-		r.Late[i] = max(0, end.Sub(written))
+		r.Late[i] = max(0, end.Round(0).Sub(wrote.Last))
 	}
 	r.Lost = int64(readers*n) - got.Load()
 	after, perr := s.Processor()
@@ -82,18 +84,52 @@ func (s *Server) Readers(ctx context.Context, readers, n, rate int) (*Crowd, err
 	return r, errors.Join(append(failures, perr, merr)...)
 }
 
-// write appends n events to the server's stream, rate a second.
-func (s *Server) write(ctx context.Context, n, rate int) error {
+// RoleWrite is the name of the part of a process that calls [WriteEvents].
+const RoleWrite = "events"
+
+// An order says how many events [WriteEvents] writes, how many of them a second, and to which state directory.
+type order struct {
+	State   string
+	N, Rate int
+}
+
+// wrote are the times before the first and after the last event of [WriteEvents].
+type wrote struct{ First, Last time.Time }
+
+// write appends n events to the server's stream, rate a second, in a process of its own: in this one each event would
+// wait for its turn among the readers.
+func (s *Server) write(ctx context.Context, n, rate int) (w wrote, err error) {
+	ask, err := json.Marshal(order{s.state, n, rate})
+	if err != nil {
+		return w, err
+	}
+	var out bytes.Buffer
+	if err := run.Run(ctx, run.Program{Name: s.self, Args: []string{"--role", RoleWrite, "--order", string(ask)}, Env: os.Environ(), Stdout: &out}); err != nil {
+		return w, err
+	}
+	return w, json.Unmarshal(out.Bytes(), &w)
+}
+
+// WriteEvents is the main function of the process that writes events for [Server.Readers]. ask is its order as JSON
+// text; it writes the times that it took to out.
+func WriteEvents(ctx context.Context, ask string, out io.Writer) error {
+	var o order
+	if err := json.Unmarshal([]byte(ask), &o); err != nil {
+		return err
+	}
 	var failed error
-	l := events.New(s.state, func(text string) { failed = errors.Join(failed, errors.New(text)) }, nil)
+	l := events.New(o.State, func(text string) { failed = errors.Join(failed, errors.New(text)) }, nil)
 	began := time.Now()
-	for i := range n {
-		if ahead := time.Duration(i)*time.Second/time.Duration(rate) - time.Since(began); ahead > time.Millisecond {
+	for i := range o.N {
+		if ahead := time.Duration(i)*time.Second/time.Duration(o.Rate) - time.Since(began); ahead > time.Millisecond {
 			time.Sleep(ahead)
 		}
 		l.Append(events.Event{Type: events.CommandEnded, Subject: "crowd", Data: events.Data{Run: strconv.Itoa(i), Status: new(int)}, Unwitnessed: true})
 	}
-	return errors.Join(failed, ctx.Err())
+	if err := errors.Join(failed, ctx.Err()); err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(wrote{began, time.Now()})
 }
 
 // follow reads the event stream from the event after number after on until n events have come, and returns how many

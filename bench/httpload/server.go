@@ -21,6 +21,7 @@ import (
 // A Server is a running process of `snapfs serve` that listens on a unix socket. [Start] starts it.
 type Server struct {
 	process *os.Process
+	self    string
 	state   string
 	socket  string
 	log     string
@@ -31,10 +32,10 @@ type Server struct {
 const startTimeout = time.Minute
 
 // Start starts the program snapfs at path as a server of the state directory. Sandboxes are copies of the
-// directory workspace, made with the named backend. Files of the server lie in the directory dir. The
-// caller calls Close.
-func Start(ctx context.Context, path, state, workspace, backend, dir string) (*Server, error) {
-	s := &Server{state: state, socket: filepath.Join(dir, "serve.sock"), log: filepath.Join(dir, "serve.log")}
+// directory workspace, made with the named backend. Files of the server lie in the directory dir. self is the program
+// that takes the role [RoleWrite]. The caller calls Close.
+func Start(ctx context.Context, path, self, state, workspace, backend, dir string) (*Server, error) {
+	s := &Server{self: self, state: state, socket: filepath.Join(dir, "serve.sock"), log: filepath.Join(dir, "serve.log")}
 	log, err := os.Create(s.log)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 
 	"github.com/snapfs/snapfs/bench"
 	"github.com/snapfs/snapfs/bench/depth"
+	"github.com/snapfs/snapfs/bench/httpload"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -101,6 +102,8 @@ func (b *benchmarker) run(ctx context.Context) error {
 		return bench.Clear(ctx, b.o.Lab)
 	case bench.RoleMeasure:
 		return bench.Measure(ctx, b.order, os.Stdout)
+	case httpload.RoleWrite:
+		return httpload.WriteEvents(ctx, b.order, os.Stdout)
 	case depth.Role:
 		return depth.Measure(ctx, b.order, os.Stdout)
 	}

@@ -82,7 +82,7 @@ func agentInstall(a *app) *cobra.Command {
 first, and asks on a terminal. All else in the file stays as it is, byte for byte. What is
 installed already is brought up to date.
 
-With --preview, when claude or codex asks whether it may run a command, snapfs first runs it in a
+With --preview, when the agent asks whether it may run a command, snapfs first runs it in a
 throw-away clone for at most 10 seconds, and shows what it changed. You still decide.
 
 Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, --net,
@@ -113,7 +113,7 @@ Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, 
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.all, "all", false, "give every session a sandbox, not only worktrees and subagents")
-	cmd.Flags().BoolVar(&f.preview, "preview", false, "show the effects of a command that claude or codex asks for, from a throw-away clone")
+	cmd.Flags().BoolVar(&f.preview, "preview", false, "show the effects of a command that the agent asks for, from a throw-away clone")
 	return cmd
 }
 

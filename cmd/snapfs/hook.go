@@ -45,7 +45,7 @@ those of snapfs new, and hold for the sandboxes of the agent.
   PreToolUse                  run the shell's command in the clone; move paths into it
   PermissionRequest           run the shell's command in a throw-away clone, for at most 10 s
                               ($SNAPFS_PREVIEW_TIME, such as 30s), and show the person the
-                              effects: codex at once, claude when it asks again
+                              effects: codex and opencode at once, claude when it asks again
   PostToolUse, PostToolBatch  take a checkpoint named by the call; report drift to the model
 
 A session whose directory is in no clone continues as without snapfs, unless --all is set.

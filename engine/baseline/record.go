@@ -31,7 +31,20 @@ import (
 // runs in the sandbox. Cost: listing the sandbox's layers; for each new path a statx of the real one, and a
 // copy of a small text.
 func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
-	changed, err := bl.TryRecord(ctx, rec)
+	return bl.record(ctx, rec, bl.cat.WriteFile)
+}
+
+// RecordSoon stores the originals of changed files as [Recorder.Record] does, but does not wait for the journal of
+// the file system: a power loss within the next seconds may lose them.
+func (bl *Recorder) RecordSoon(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
+	return bl.record(ctx, rec, bl.cat.WriteFileSoon)
+}
+
+// A storeFile writes a file of a sandbox, as [catalog.Catalog.WriteFile] does.
+type storeFile func(name, file string, data []byte) error
+
+func (bl *Recorder) record(ctx context.Context, rec *catalog.Record, store storeFile) map[string][]snapshot.Candidate {
+	changed, err := bl.tryRecord(ctx, rec, store)
 	if err != nil && ctx.Err() == nil {
 		bl.notice("the baseline of sandbox " + rec.Name + " was not recorded: " + err.Error())
 	}
@@ -41,6 +54,10 @@ func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string]
 // TryRecord stores the originals of changed files as Record does, but returns errors, for a caller that can
 // still abort. It skips trees that have vanished.
 func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Candidate, error) {
+	return bl.tryRecord(ctx, rec, bl.cat.WriteFile)
+}
+
+func (bl *Recorder) tryRecord(ctx context.Context, rec *catalog.Record, store storeFile) (map[string][]snapshot.Candidate, error) {
 	changed := map[string][]snapshot.Candidate{}
 	if rec.Ephemeral || rec.State != catalog.Ready {
 		return changed, nil
@@ -51,7 +68,7 @@ func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[str
 		if t.Frozen || hostfs.Vanished(*t, rec.Workspace) {
 			continue
 		}
-		touches, err := bl.recordTree(ctx, rec, t)
+		touches, err := bl.recordTree(ctx, rec, t, store)
 		if err == nil {
 			changed[t.Path] = touches
 		}
@@ -64,7 +81,7 @@ func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[str
 
 // recordTree stores the originals of changed files in one tree, and returns all paths that the sandbox has
 // changed there. Error: errs.ErrNotFound if the backend cannot list changes.
-func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Candidate, err error) {
+func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree, store storeFile) (touches []snapshot.Candidate, err error) {
 	b, err := bl.host.BackendOf(ctx, *t)
 	if err != nil {
 		return nil, err
@@ -95,7 +112,7 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	if len(fresh) == 0 {
 		return touches, nil
 	}
-	return touches, bl.Update(ctx, rec, func(k *Baseline) error {
+	return touches, bl.update(ctx, rec, store, func(k *Baseline) error {
 		known, err := bl.Stamps(rec.Name) // complete: Update holds the lock that promotions hold, too
 		if err != nil {
 			return err

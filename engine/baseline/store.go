@@ -135,6 +135,10 @@ func (k *Baseline) decodeJSON(data []byte) error {
 // Update calls change with the sandbox's baseline, the originals of its changed files, under its lock, and
 // saves the baseline if change has set Changed. After an error the file on disk is unchanged.
 func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func(k *Baseline) error) error {
+	return bl.update(ctx, rec, bl.cat.WriteFile, change)
+}
+
+func (bl *Recorder) update(ctx context.Context, rec *catalog.Record, store storeFile, change func(k *Baseline) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	lock, err := lock(dir)
 	if err != nil {
@@ -152,7 +156,7 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 		return errs.With("recording the baseline", dir, err)
 	}
 	rel := filepath.Join(basesDir, strconv.Itoa(rec.Refreshed), baselineFile)
-	return bl.cat.WriteFile(rec.Name, rel, k.encode()) // atomically
+	return store(rec.Name, rel, k.encode()) // atomically
 }
 
 // WithLock calls do, which changes the real tree, under the lock of the sandbox's baseline (stored

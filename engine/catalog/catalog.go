@@ -122,7 +122,7 @@ func (c *Catalog) create() error {
 	if err := tmp.Close(); err != nil {
 		return fail("making", c.dir, err)
 	}
-	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), true); err != nil {
+	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), lasting); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp.Name(), filepath.Join(c.dir, format)); err != nil {
@@ -202,7 +202,7 @@ func (c *Catalog) claim(dir string, r *Record) error {
 	if err := c.plan.Point("write the first record"); err != nil {
 		return fail("writing", filepath.Join(dir, record), err)
 	}
-	if err := write(filepath.Join(dir, record), data, !r.Ephemeral); err != nil {
+	if err := write(filepath.Join(dir, record), data, durabilityOf(r)); err != nil {
 		return err
 	}
 	if !r.Ephemeral {
@@ -248,7 +248,16 @@ const spares = 4
 
 func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }
 
-func (c *Catalog) write(r *Record, lasting bool) error {
+// durabilityOf returns how far a saved record of the sandbox r is brought: an ephemeral sandbox does not outlive
+// its command.
+func durabilityOf(r *Record) durability {
+	if r.Ephemeral {
+		return readable
+	}
+	return lasting
+}
+
+func (c *Catalog) write(r *Record, to durability) error {
 	data, err := encode(r)
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Name, err)
@@ -257,10 +266,10 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 		return fail("writing", c.Path(r.Name), err)
 	}
 	path := c.Path(r.Name)
-	if err := ReplaceFile(filepath.Join(path, record), data, lasting); err != nil {
+	if err := replaceFile(filepath.Join(path, record), data, to); err != nil {
 		return err
 	}
-	if lasting {
+	if to >= whole {
 		writeCopy(path, data)
 	}
 	return nil
@@ -269,10 +278,20 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 // WriteFile creates or replaces the file called file in the directory of the sandbox name, beside its record.
 // The file is on stable storage afterwards. ErrNotFound: no such sandbox.
 func (c *Catalog) WriteFile(name, file string, data []byte) error {
+	return c.writeFile(name, file, data, lasting)
+}
+
+// WriteFileSoon does the same as [Catalog.WriteFile], but does not wait for the journal of the file system: a
+// power loss within the next seconds may leave the old file.
+func (c *Catalog) WriteFileSoon(name, file string, data []byte) error {
+	return c.writeFile(name, file, data, whole)
+}
+
+func (c *Catalog) writeFile(name, file string, data []byte, to durability) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	return ReplaceFile(filepath.Join(c.Path(name), file), data, true)
+	return replaceFile(filepath.Join(c.Path(name), file), data, to)
 }
 
 // Store creates or replaces a file of the state directory that belongs to no sandbox. file is relative to the
@@ -287,7 +306,7 @@ func (c *Catalog) Store(file string, data []byte) error {
 
 // Update replaces the record of a sandbox without taking the sandbox's lock. The sandbox must be new, so that
 // no other process knows its name yet.
-func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
+func (c *Catalog) Update(r *Record) error { return c.write(r, durabilityOf(r)) }
 
 // Share takes the catalogue's shared lock, which makes [Catalog.Exclude] wait until release is called. A
 // command holds it from choosing an existing base for a new sandbox until the sandbox's record names that

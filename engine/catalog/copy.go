@@ -56,7 +56,7 @@ func withoutSum(data []byte) ([]byte, error) {
 // writeCopy writes the copy of the record data in the directory dir of a sandbox. If that fails, there is no copy.
 func writeCopy(dir string, data []byte) {
 	path := filepath.Join(dir, recordCopy)
-	if write(path, data, false) != nil {
+	if write(path, data, readable) != nil {
 		_ = os.Remove(path) // an older copy would restore what has changed since
 	}
 }
@@ -114,5 +114,5 @@ func (c *Catalog) Restore(ctx context.Context, name string) (damage, err error) 
 	if err := os.Link(file, filepath.Join(path, "record.damaged")); err != nil {
 		return nil, fail("restoring", file, err)
 	}
-	return damage, c.write(r, true)
+	return damage, c.write(r, lasting)
 }

@@ -9,13 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A durability says how far a function has brought the new content of a file when it returns.
+type durability int
+
+// The values of durability, each of which includes those before.
+const (
+	// readable means that other processes read the new content. A power loss may leave a part of it.
+	readable durability = iota
+	// whole means that a power loss leaves the old content or all of the new one.
+	whole
+	// lasting means that the new content is on stable storage.
+	lasting
+)
+
 // ReplaceFile writes data to the file path such that a reader finds the old or the new content, also after a
-// crash of this process. With lasting this holds after a power loss too, and the new content is on stable
+// crash of this process. With stable this holds after a power loss too, and the new content is on stable
 // storage when it returns. Two processes must not replace the same file at once. After an error the old
 // content stays.
-func ReplaceFile(path string, data []byte, lasting bool) error {
+func ReplaceFile(path string, data []byte, stable bool) error {
+	if stable {
+		return replaceFile(path, data, lasting)
+	}
+	return replaceFile(path, data, readable)
+}
+
+// replaceFile replaces a file as [ReplaceFile] does, and brings its new content as far as to says.
+func replaceFile(path string, data []byte, to durability) error {
 	tmp := path + ".new"
-	err := write(tmp, data, lasting)
+	err := write(tmp, data, to)
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
@@ -23,7 +44,7 @@ func ReplaceFile(path string, data []byte, lasting bool) error {
 		_ = os.Remove(tmp)
 		return fail("writing", path, err)
 	}
-	if lasting {
+	if to == lasting {
 		return syncDir(filepath.Dir(path))
 	}
 	return nil
@@ -32,7 +53,7 @@ func ReplaceFile(path string, data []byte, lasting bool) error {
 // write writes the content of a new file for the catalogue that no other process reads yet. With lasting the
 // content reaches the disk before any name that the file gets afterwards, and both are on stable storage once
 // the caller has synced the directory of that name: one commit of the file system's journal, not two.
-func write(path string, data []byte, lasting bool) error {
+func write(path string, data []byte, to durability) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).
 	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CREAT, 0o600)
@@ -43,8 +64,12 @@ func write(path string, data []byte, lasting bool) error {
 	if err == nil {
 		err = f.Truncate(int64(len(data)))
 	}
-	if err == nil && lasting {
+	switch {
+	case err != nil:
+	case to == lasting:
 		err = vfs.SyncData(f)
+	case to == whole:
+		err = vfs.OrderData(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fail("writing", path, err)

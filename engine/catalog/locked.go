@@ -21,8 +21,8 @@ type Locked struct {
 	*Record
 	c   *Catalog
 	dir *os.File
-	// covered is Record.Next when reserved numbers were taken, 0 if none were.
-	covered int
+	// covered is Record.Next when reserved numbers were taken, 0 if none were; then reserve is how many are left.
+	covered, reserve int
 }
 
 // lockTimeout is how long [Catalog.Lock] waits for another command to release a sandbox's lock before it
@@ -104,7 +104,7 @@ func sameFile(f *os.File, path string) bool {
 // afterwards.
 func (h *Locked) Save() error {
 	h.covered = 0
-	return h.c.write(h.Record, !h.Ephemeral)
+	return h.c.write(h.Record, durabilityOf(h.Record))
 }
 
 // Reload reads the record from the catalogue again, and thereby discards changes that were not saved, such as

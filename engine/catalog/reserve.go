@@ -14,7 +14,7 @@ import (
 
 // A new snapshot has a number that the sandbox's record must cover on stable storage before a backend uses it, so that
 // a removal finds the snapshot and no other gets the same number, whatever is interrupted. To save that write, each
-// saved snapshot reserves numbers for the next one in the same write of the record. The file reserveFile beside the
+// saved snapshot reserves numbers for the next ones in the same write of the record. The file reserveFile beside the
 // record says which of them are unused. It is never synced, and so counts only in the boot in which it was written:
 // after a power loss its numbers stay unused.
 const reserveFile = "numbers"
@@ -49,7 +49,7 @@ func (h *Locked) TakeReserved(n int) {
 	if h.writeReserve(boot, span{s.from + n, s.to}) != nil {
 		return
 	}
-	h.free, h.covered = span{s.from, s.from + n}, h.Next
+	h.free, h.covered, h.reserve = span{s.from, s.from + n}, h.Next, s.to-s.from-n
 }
 
 // uses reports whether a tree or the newest named snapshot in the sandbox's record has one of the reserved
@@ -96,6 +96,21 @@ func (h *Locked) SaveReserving(n int) error {
 	}
 	_ = h.writeReserve(boot, s) // without it, the numbers stay unused
 	return nil
+}
+
+// soonSaves is how many calls of [Locked.SaveSoon] share one wait for the disk.
+const soonSaves = 64
+
+// SaveSoon saves the record after a snapshot with n ids as [Locked.SaveReserving] does, but does not wait for the
+// journal of the file system, if the snapshot's ids have reserved numbers and n more are left: a power loss within
+// the next seconds may leave the record from before the snapshot. The numbers of the lost snapshot are then not used
+// again. Otherwise SaveSoon waits, and reserves numbers for the next calls.
+func (h *Locked) SaveSoon(n int) error {
+	if h.covered == 0 || h.covered != h.Next || h.reserve < n {
+		return h.SaveReserving(soonSaves * n)
+	}
+	h.covered = 0
+	return h.c.write(h.Record, min(whole, durabilityOf(h.Record)))
 }
 
 // writeReserve stores in the file of the sandbox's reserved numbers that those of s are unused, in the boot of the

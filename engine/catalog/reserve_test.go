@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,4 +121,78 @@ func TestAChangedRecordIsSavedDespiteReservedNumbers(t *testing.T) {
 		}
 	}
 	t.Errorf("the record covers %d numbers, and not %s", onDisk.Next, next)
+}
+
+// TestAPowerLossAfterSnapshotsThatDidNotWaitForTheDisk: whatever older record it leaves since the last one that is on
+// stable storage, that record covers each id for a removal, and no id comes twice.
+func TestAPowerLossAfterSnapshotsThatDidNotWaitForTheDisk(t *testing.T) {
+	c := open(t)
+	r := newRecord("one")
+	r.Trees = []catalog.Tree{{Path: "/"}, {Path: "/home"}}
+	if err := c.Create(r); err != nil {
+		t.Fatal(err)
+	}
+	read := func(file string) string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(c.Path("one"), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(c.Path("one"), file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, stable, waits, left := map[snapshot.ID]bool{}, r.Next, 0, []string{}
+	for n := range 300 {
+		if n%70 == 69 { // the boot, the first word, is another one
+			write("record.json", left[n%len(left)])
+			write("numbers", "+"+read("numbers"))
+		}
+		h, err := c.Lock(t.Context(), "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.TakeReserved(len(h.Trees))
+		before := h.Next
+		ids := []snapshot.ID{h.NewSnapshot(), h.NewSnapshot()}
+		if err := h.SaveNumbers(); err != nil {
+			t.Fatal(err)
+		}
+		if h.Next != before {
+			stable, left = h.Next, nil // it had to wait
+		}
+		covered := map[snapshot.ID]bool{}
+		for i := range stable {
+			covered[snapshot.ID(fmt.Sprintf("%s-s%d", h.ID, i+1))] = true
+		}
+		for _, id := range ids {
+			if seen[id] || !covered[id] {
+				t.Fatalf("%d: the id %s came before (%v), or a record that a power loss may leave does not cover it: %d", n, id, seen[id], stable)
+			}
+			seen[id] = true
+		}
+		before = h.Next
+		name := fmt.Sprintf("c%d", n)
+		h.Snapshots = append(h.Snapshots, catalog.NamedSnapshot{Name: name, IDs: ids})
+		if err := h.SaveSoon(len(h.Trees)); err != nil {
+			t.Fatal(err)
+		}
+		if h.Next != before {
+			stable, left, waits = h.Next, nil, waits+1
+		}
+		h.Release()
+		left = append(left, read("record.json"))
+		if now, err := c.Get("one"); err != nil {
+			t.Fatal(err)
+		} else if _, there := now.Snapshot(name); !there {
+			t.Fatalf("%d: the snapshot is not in the record", n)
+		}
+	}
+	if waits > 10 {
+		t.Errorf("%d of 300 snapshots waited for the disk", waits)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // maxUnwritten is the amount of unwritten data of the host, in bytes, above which DriftWithin gives up
@@ -45,9 +46,10 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most tim
 	return r, err
 }
 
-// candidatesNear lists, by tree, the paths that the sandbox may have changed, without those in the workspace that
-// neither are nor contain one of paths, the drifted ones: for the question which of these the sandbox has changed,
-// too, the others need no comparison. A tree whose backend cannot list changed paths has no entry.
+// candidatesNear lists, by tree, the paths that the sandbox may have changed, without those that need no comparison for
+// the question which drifted paths the sandbox has changed, too: in the workspace those that neither are nor contain
+// one of paths, the drifted ones, and outside of it those that have not drifted. A tree whose backend cannot list
+// changed paths has no entry.
 func (cm *Comparer) candidatesNear(ctx context.Context, rec *catalog.Record, paths []DriftPath) (map[string][]snapshot.Candidate, error) {
 	near := map[string]bool{}
 	for _, p := range paths {
@@ -71,9 +73,26 @@ func (cm *Comparer) candidatesNear(ctx context.Context, rec *catalog.Record, pat
 		if !walk {
 			listed[t.Path] = slices.DeleteFunc(candidates, func(c snapshot.Candidate) bool {
 				abs := filepath.Join(t.Path, c.Path)
-				return hostfs.Within(abs, rec.Workspace) && !near[abs]
+				if hostfs.Within(abs, rec.Workspace) {
+					return !near[abs]
+				}
+				return !c.Tree && !mayDrift(t, c, abs)
 			})
 		}
 	}
 	return listed, nil
+}
+
+// mayDrift reports whether [DriftReport.addOutside] may add a path outside the workspace to a report, or one of its
+// entries: the candidate c of the tree t, with the absolute path abs, which is no whole subtree. It looks only at the
+// real path.
+func mayDrift(t catalog.Tree, c snapshot.Candidate, abs string) bool {
+	st, err := vfs.Lstat(-1, abs)
+	switch {
+	case err != nil:
+		return t.Frozen
+	case st.IsDir():
+		return !c.Named // otherwise its entries are candidates of their own
+	}
+	return !st.CTime.Time().Before(t.Taken)
 }

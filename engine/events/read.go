@@ -39,19 +39,12 @@ func follow(ctx context.Context, state string, after uint64, yield func(Event) e
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return errs.With("making", dir, err)
 	}
-	changed := make(chan struct{}, 1)
+	var changed <-chan struct{} // nil: too many watches, or not Linux: look again and again
 	if w, err := watch.Dir(dir); err == nil {
+		stop := make(chan struct{})
+		defer close(stop)
 		defer w.Close()
-		go func() {
-			for w.Next() == nil {
-				select {
-				case changed <- struct{}{}:
-				default: // the reader has not looked since the last change
-				}
-			}
-		}()
-	} else {
-		changed = nil // too many watches, or not Linux: look again and again
+		changed = handOver(w.Next, stop)
 	}
 	r := newReader(state, after)
 	defer r.close()
@@ -64,6 +57,24 @@ func follow(ctx context.Context, state string, after uint64, yield func(Event) e
 			return nil
 		}
 	}
+}
+
+// handOver calls next, which waits for a change, again and again until it returns an error, and hands each change
+// over to the receiver of the returned channel, until stop is closed. It calls next only when the change before has
+// been received. Until then the kernel merges the changes of a file into one event (inotify(7)), so that a burst of
+// appended events wakes this process once and not for each of them.
+func handOver(next func() error, stop <-chan struct{}) <-chan struct{} {
+	changed := make(chan struct{})
+	go func() {
+		for next() == nil {
+			select {
+			case changed <- struct{}{}:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return changed
 }
 
 // Newest returns the number of the newest event in the stream of a state directory; 0 if there is none.

@@ -56,6 +56,18 @@ func TestASessionOfCodexWorksInAClone(t *testing.T) {
 	}
 }
 
+// opencodeEnv returns the environment in which opencode has the model of s and these permissions.
+func opencodeEnv(t *testing.T, s *script, permission M) []string {
+	config := jsonOf(t, M{
+		"autoupdate": false, "share": "disabled", "model": "fake/fake", "small_model": "fake/fake", "permission": permission,
+		"provider": M{"fake": M{
+			"npm": "@ai-sdk/openai-compatible", "options": M{"baseURL": s.URL + "/v1", "apiKey": "x"},
+			"models": M{"fake": M{"tool_call": true, "limit": M{"context": 100000, "output": 4000}}},
+		}},
+	})
+	return []string{"OPENCODE_CONFIG_CONTENT=" + config, "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
+}
+
 // TestASessionOfOpencodeWorksInAClone: the same with its plugin. Cost: twenty seconds beside the installation.
 func TestASessionOfOpencodeWorksInAClone(t *testing.T) {
 	treetest.OncePerRun(t)
@@ -72,15 +84,7 @@ func TestASessionOfOpencodeWorksInAClone(t *testing.T) {
 		calls(toolCall{"write", M{"filePath": h.work + "/written", "content": "by its editor\n"}}),
 		calls(toolCall{"bash", M{"command": "cat written; echo $(ls)", "description": "x"}}),
 	}})
-	config := jsonOf(t, M{
-		"autoupdate": false, "share": "disabled", "model": "fake/fake", "small_model": "fake/fake", "permission": M{"*": "allow"},
-		"provider": M{"fake": M{
-			"npm": "@ai-sdk/openai-compatible", "options": M{"baseURL": s.URL + "/v1", "apiKey": "x"},
-			"models": M{"fake": M{"tool_call": true, "limit": M{"context": 100000, "output": 4000}}},
-		}},
-	})
-	h.run([]string{"OPENCODE_CONFIG_CONTENT=" + config, "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
-		bin+"/opencode", "run", "--format", "json", "task:main")
+	h.run(opencodeEnv(t, s, M{"*": "allow"}), bin+"/opencode", "run", "--format", "json", "task:main")
 	r := strings.Join(s.results["main"], "\n")
 	for _, want := range []string{"uncommitted", "ignored", "by its editor", "made"} {
 		if !strings.Contains(r, want) {

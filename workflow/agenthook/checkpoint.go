@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
@@ -16,9 +17,9 @@ import (
 const firstCheckpoint = "before-agent"
 
 // Bounds of the checkpoints (snapshots after an agent's calls) of one sandbox: when there are more than
-// mostCheckpoints, the oldest are removed until keepCheckpoints are left.
+// mostCheckpoints, the oldest are removed until keepCheckpoints are left: many at once, since that waits for the disk.
 const (
-	mostCheckpoints = 60
+	mostCheckpoints = 90
 	keepCheckpoints = 50
 )
 
@@ -52,9 +53,10 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 	return e.DropSnapshots(ctx, l.Sandbox, old)
 }
 
-// slowSnapshot is how long a snapshot of a sandbox in use may take: after a slower one, the next is taken
-// while the sandbox is idle for a moment. On an overlay a snapshot in use is slow because it copies
-// everything that has changed since the last snapshot of the idle sandbox.
+// slowSnapshot is how much processor time a snapshot of a sandbox in use may take: after a slower one, the next is
+// taken while the sandbox is idle for a moment. On an overlay a snapshot in use is slow because it copies
+// everything that has changed since the last snapshot of the idle sandbox. Its elapsed time says less: on a busy
+// machine each snapshot takes long, and one of an idle sandbox, which starts the sandbox again, much longer.
 const slowSnapshot = 60 * time.Millisecond
 
 // snapshot takes a snapshot called name of the agent's sandbox, and reports whether that was slow. After a
@@ -62,17 +64,24 @@ const slowSnapshot = 60 * time.Millisecond
 // little to copy for those that follow.
 func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (slow bool, err error) {
 	if !l.Slow {
-		begin := time.Now()
-		_, err := e.Snapshot(ctx, l.Sandbox, name)
-		return time.Since(begin) > slowSnapshot, err
+		before := processorTime()
+		_, err := e.Checkpoint(ctx, l.Sandbox, name)
+		return processorTime()-before > slowSnapshot, err
 	}
 	return false, view.Without(ctx, e, l.view(), func() error {
 		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
 			return err
 		}
-		_, err := e.Snapshot(ctx, l.Sandbox, name)
+		_, err := e.Checkpoint(ctx, l.Sandbox, name)
 		return err
 	})
+}
+
+// processorTime returns the processor time that this process has used.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail with a valid pointer
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // awaitIdle waits a moment until the processes of an agent's sandbox that are about to end have ended, and

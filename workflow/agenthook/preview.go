@@ -41,7 +41,8 @@ const askAgain = "\n\nThe command has not run on the real files, and nobody has 
 
 // permissionRequest answers the event that a coding agent is about to ask the person whether it may run a
 // command of the shell. It first runs the command in a throw-away clone (of the sandbox in which the session
-// works, or else of the workspace). Codex shows the person the text of this hook before it asks. Claude Code
+// works, or else of the workspace). Codex shows the person the text of this hook before it asks, and the plugin of
+// opencode shows it beside the question. Claude Code
 // shows none with its question, so the reply has the model call the tool again; the hook before that call,
 // preToolUse, has the effects shown with the question, and this hook then leaves the question to the person.
 // It never allows a command.
@@ -57,7 +58,7 @@ func (h *Handler) permissionRequest(ctx context.Context, ev *event) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	if h.Agent == "codex" {
+	if h.Agent != "claude" {
 		text, err := h.preview(ctx, ev, l, command)
 		if err != nil {
 			return nil, fmt.Errorf("no preview of the command: %w", err)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -67,14 +66,9 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 }
 
 // TestThePreviewComesAndGoesWithItsFlag: an installation without it removes it, and an uninstallation needs no flag.
-// opencode cannot have it.
 func TestThePreviewComesAndGoesWithItsFlag(t *testing.T) {
-	for _, agent := range []string{"claude", "codex"} {
+	for _, agent := range Agents {
 		t.Run(agent, func(t *testing.T) { previewComesAndGoes(t, agent) })
-	}
-	s := Setup{Agent: "opencode", Project: t.TempDir(), Program: []string{"/opt/snapfs"}, Preview: true}
-	if _, err := s.Install(); !errors.Is(err, errs.ErrNotSupported) {
-		t.Error(err)
 	}
 }
 
@@ -210,6 +204,56 @@ console.log(JSON.stringify(result))
 		if got[i].Before != c.before || got[i].After != c.after {
 			t.Errorf("%s: %+v, want %q and %q", c.script, got[i], c.before, c.after)
 		}
+	}
+}
+
+// TestThePluginOfOpencodeShowsEffectsBesideAnOpenQuestion: of the shell's commands alone, and not once the person has
+// answered. The script stands for snapfs, and waits for the file answered. Cost: a start of node and three of a shell.
+func TestThePluginOfOpencodeShowsEffectsBesideAnOpenQuestion(t *testing.T) {
+	treetest.NeedProgram(t, "node")
+	dir := t.TempDir()
+	s := Setup{Agent: "opencode", Preview: true, Program: []string{"/bin/sh", "-c", `
+event=$(cat)
+case $event in
+*PermissionRequest*late*) until test -e answered; do sleep 0.01; done ;;
+*PermissionRequest*fails*) echo no preview >&2; exit 0 ;;
+esac
+case $event in
+*PermissionRequest*) printf '{"systemMessage":"effects of %s"}' "$(printf %s "$event" | sed 's/.*"command":"//; s/".*//')" ;;
+*) printf '{"hookSpecificOutput":{"updatedInput":{"command":"wrapped"}}}' ;;
+esac`}}
+	text, err := s.plugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir+"/plugin.mjs", string(text))
+	put(t, dir+"/main.mjs", `
+import { writeFileSync } from "node:fs"
+import { Snapfs } from "./plugin.mjs"
+const shown = []
+const client = { tui: { showToast: async ({ body }) => { shown.push(body.message.trim()) } } }
+const hooks = await Snapfs({ client, directory: "/w" })
+const begin = (tool, callID, command) => hooks["tool.execute.before"]({ tool, sessionID: "s", callID }, { args: { command } })
+const ask = (id, permission, callID) => hooks.event({ event: { type: "permission.asked", properties: { id, sessionID: "s", permission, tool: { callID } } } })
+await begin("bash", "c1", "date")
+await ask("p1", "bash", "c1")
+await begin("write", "c2", "")
+await ask("p2", "edit", "c2")
+await ask("p3", "bash", "unknown")
+await begin("bash", "c4", "fails")
+await ask("p4", "bash", "c4")
+await begin("bash", "c5", "late")
+const late = ask("p5", "bash", "c5")
+await hooks.event({ event: { type: "permission.replied", properties: { requestID: "p5" } } })
+writeFileSync("answered", "")
+await late
+console.log(JSON.stringify(shown))
+`)
+	cmd := exec.CommandContext(t.Context(), "node", "main.mjs")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if want := `["effects of date","no preview"]`; err != nil || strings.TrimSpace(string(out)) != want {
+		t.Errorf("%v, %s, want %s", err, out, want)
 	}
 }
 

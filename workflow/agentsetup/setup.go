@@ -45,11 +45,8 @@ func (e Edit) Empty() bool {
 
 // Install returns the edit that adds snapfs's hooks, commands that a coding agent runs at events such as a
 // tool call, to the agent's configuration. Errors: errs.ErrInvalid (an unknown agent; a file that is no
-// configuration), errs.ErrNotSupported (a preview for an agent that shows none).
+// configuration).
 func (s Setup) Install() (Edit, error) {
-	if s.Preview && s.Agent == "opencode" { // its plugin API declares permission.ask, and nothing calls it
-		return Edit{}, errs.New("setting up", s.Agent, errs.ErrNotSupported, "opencode calls no hook before it asks a person for a command; claude and codex do")
-	}
 	return s.edit(func(text []byte) ([]byte, error) {
 		if s.Agent == "opencode" {
 			return s.plugin()

@@ -74,6 +74,11 @@ func (m *merger) finish(name string, s *Stack) error {
 		return err
 	}
 	defer dst.Close()
+	return m.finishOpen(name, src, dst, s)
+}
+
+// finishOpen does what finish does, with the entry open as src in the layer and as dst in the merged one.
+func (m *merger) finishOpen(name string, src, dst *os.File, s *Stack) error {
 	fd := int(dst.Fd())
 	if err := m.finishOwner(fd, name, s.Stat); err != nil {
 		return err

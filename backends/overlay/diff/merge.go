@@ -20,6 +20,10 @@ type merger struct {
 	ctx  context.Context
 	out  *os.File
 	link map[inode]string // the first name of each inode with several links
+	// copies is set once a file could not be cloned: the filesystem has no reflinks. small is the buffer for files
+	// that are read and written at once then.
+	copies bool
+	small  []byte
 }
 
 type inode struct {
@@ -48,12 +52,12 @@ func Merge(ctx context.Context, how Mode, trees []string, dst string) error {
 	if err := fault.Point(ctx, "copy the layer"); err != nil {
 		return err
 	}
-	return m.dir("", &root)
+	return m.dir("", out, &root)
 }
 
 // dir merges the layers' entries of the directory name into the merged layer, which has that directory
-// already, and then sets its attributes. s is the lookup of the directory through the layers.
-func (m *merger) dir(name string, s *Stack) error {
+// already, open as out, and then sets its attributes. s is the lookup of the directory through the layers.
+func (m *merger) dir(name string, out *os.File, s *Stack) error {
 	if err := m.ctx.Err(); err != nil {
 		return err
 	}
@@ -66,7 +70,7 @@ func (m *merger) dir(name string, s *Stack) error {
 		if err != nil {
 			return err
 		}
-		if err := m.put(path.Join(name, n), s, &child); err != nil {
+		if err := m.put(path.Join(name, n), int(out.Fd()), s, &child); err != nil {
 			return err
 		}
 	}
@@ -101,15 +105,10 @@ func (m *merger) names(s *Stack) ([]string, error) {
 	return names, nil
 }
 
-// put writes the entry name, whose lookup through the layers is s, into the merged layer: a directory with
-// its content, a file, a hard link or a whiteout. It writes nothing if no layer provides the entry.
-func (m *merger) put(name string, parent, s *Stack) error {
-	dir, err := store.OpenIn(m.out, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	at, base := int(dir.Fd()), path.Base(name)
+// put writes the entry name, whose lookup through the layers is s, into its directory at of the merged layer: a
+// directory with its content, a file, a hard link or a whiteout. It writes nothing if no layer provides the entry.
+func (m *merger) put(name string, at int, parent, s *Stack) error {
+	base := path.Base(name)
 	switch {
 	case s.Top < 0:
 		return nil // deleted since it was listed, or hidden by a directory above
@@ -131,12 +130,20 @@ func (m *merger) put(name string, parent, s *Stack) error {
 		if err := m.setPlacement(name, parent, s); err != nil {
 			return err
 		}
-		return m.dir(name, s)
+		dir, err := store.OpenIn(m.out, name, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		return m.dir(name, dir, s)
 	case s.Stat.Nlink > 1:
 		if first, ok := m.link[inode{s.Top, s.Stat.Ino}]; ok {
 			return m.hardLink(first, at, base)
 		}
 		m.link[inode{s.Top, s.Stat.Ino}] = name
+	}
+	if s.data == s.Top && s.Stat.IsRegular() {
+		return m.complete(at, name, s)
 	}
 	if err := m.special(at, base, s); err != nil {
 		return err
@@ -186,14 +193,66 @@ func (m *merger) target(s *Stack) (string, error) {
 	return string(buf[:max(n, 0)]), store.PathError("readlink", s.at[s.Top], err)
 }
 
+// complete makes the regular file name in the directory dir of the merged layer, with the content and the attributes
+// that it has in one layer. Such a file has none of overlayfs's own attributes that setPlacement sets.
+func (m *merger) complete(dir int, name string, s *Stack) error {
+	dst, err := create(dir, path.Base(name))
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	src, err := store.OpenIn(m.roots[s.Top], s.at[s.Top], unix.O_RDONLY|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if err := m.copyContent(dst, src, s.Stat); err != nil {
+		return err
+	}
+	return m.finishOpen(name, src, dst, s)
+}
+
+// smallFile is the size in bytes up to which copyContent reads a file at once.
+const smallFile = 64 << 10
+
+// copyContent copies the content of src, with the attributes st, to the empty file dst.
+func (m *merger) copyContent(dst, src *os.File, st vfs.Stat) error {
+	if st.Size == 0 {
+		return nil
+	}
+	if m.copies && st.Size <= smallFile {
+		if m.small == nil {
+			m.small = make([]byte, smallFile)
+		}
+		if hole, err := unix.Seek(int(src.Fd()), 0, unix.SEEK_HOLE); err == nil && hole >= st.Size {
+			n, err := unix.Pread(int(src.Fd()), m.small[:st.Size], 0)
+			if err == nil && int64(n) == st.Size {
+				_, err = dst.Write(m.small[:n])
+				return err
+			}
+		}
+	}
+	cloned, err := vfs.CopyFile(dst, src)
+	m.copies = !cloned
+	return err
+}
+
+// create makes the regular file base in the directory dir of the merged layer, and opens it for writing.
+func create(dir int, base string) (*os.File, error) {
+	fd, err := unix.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, store.PathError("create", base, err)
+	}
+	return os.NewFile(uintptr(fd), base), nil
+}
+
 // regular makes the regular file base in the directory dir of the merged layer, with its content. If the
 // content is in the lower tree, the file is a hole of the same size, since overlayfs reads it from there.
 func (m *merger) regular(dir int, base string, s *Stack) error {
-	fd, err := unix.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	dst, err := create(dir, base)
 	if err != nil {
-		return store.PathError("create", base, err)
+		return err
 	}
-	dst := os.NewFile(uintptr(fd), base)
 	defer dst.Close()
 	if s.data < 0 {
 		return dst.Truncate(s.Stat.Size)
