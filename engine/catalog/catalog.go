@@ -187,7 +187,9 @@ func (c *Catalog) newDir(id string) (string, error) {
 }
 
 // claim writes the record r into dir, then renames dir to the sandbox's name, which claims the name. Unless
-// the sandbox is ephemeral, both are on stable storage afterwards. ErrExists: the name is taken.
+// the sandbox is ephemeral, the record reaches the disk before its name: after a power loss there is the sandbox, which
+// is not ready, or none. The caller makes the name lasting when it saves the record of the ready sandbox. ErrExists:
+// the name is taken.
 func (c *Catalog) claim(dir string, r *Record) error {
 	data, err := encode(r)
 	if err != nil {
@@ -211,11 +213,6 @@ func (c *Catalog) claim(dir string, r *Record) error {
 		return taken(r.Name)
 	case err != nil:
 		return fail("making", path, err)
-	case r.Ephemeral:
-		return nil
-	}
-	if err := syncDir(path); err != nil {
-		return errors.Join(err, removeAll(path))
 	}
 	return nil
 }
@@ -242,21 +239,27 @@ const spares = 4
 
 func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }
 
-func (c *Catalog) write(r *Record, lasting bool) error {
+func (c *Catalog) write(r *Record, d durability) error {
 	data, err := encode(r)
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Name, err)
 	}
+	return c.put(r.Name, r.Ephemeral, data, d)
+}
+
+// put replaces the record of the sandbox called name by data. No power loss matters for one that is ephemeral.
+func (c *Catalog) put(name string, ephemeral bool, data []byte, d durability) error {
+	path := c.Path(name)
 	if err := c.plan.Point("replace the record"); err != nil {
-		return fail("writing", c.Path(r.Name), err)
+		return fail("writing", path, err)
 	}
-	path := c.Path(r.Name)
-	if err := ReplaceFile(filepath.Join(path, record), data, lasting); err != nil {
+	if ephemeral {
+		return replaceFile(filepath.Join(path, record), data, passing)
+	}
+	if err := replaceFile(filepath.Join(path, record), data, d); err != nil {
 		return err
 	}
-	if lasting {
-		writeCopy(path, data)
-	}
+	writeCopy(path, data)
 	return nil
 }
 
@@ -281,7 +284,7 @@ func (c *Catalog) Store(file string, data []byte) error {
 
 // Update replaces the record of a sandbox without taking the sandbox's lock. The sandbox must be new, so that
 // no other process knows its name yet.
-func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
+func (c *Catalog) Update(r *Record) error { return c.write(r, durable) }
 
 // Share takes the catalogue's shared lock, which makes [Catalog.Exclude] wait until release is called. A
 // command holds it from choosing an existing base for a new sandbox until the sandbox's record names that

@@ -114,5 +114,5 @@ func (c *Catalog) Restore(ctx context.Context, name string) (damage, err error) 
 	if err := os.Link(file, filepath.Join(path, "record.damaged")); err != nil {
 		return nil, fail("restoring", file, err)
 	}
-	return damage, c.write(r, true)
+	return damage, c.write(r, durable)
 }

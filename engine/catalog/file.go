@@ -9,13 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A durability says what of a replaced file a power loss leaves.
+type durability int
+
+const (
+	// passing promises nothing: the file may be empty.
+	passing durability = iota
+	// ordered leaves the old or the new content. It costs half of durable.
+	ordered
+	// durable leaves the new content, which is on stable storage before the call returns.
+	durable
+)
+
+// durabilityOf returns durable or passing.
+func durabilityOf(lasting bool) durability {
+	if lasting {
+		return durable
+	}
+	return passing
+}
+
 // ReplaceFile writes data to the file path such that a reader finds the old or the new content, also after a
 // crash of this process. With lasting this holds after a power loss too, and the new content is on stable
 // storage when it returns. Two processes must not replace the same file at once. After an error the old
 // content stays.
 func ReplaceFile(path string, data []byte, lasting bool) error {
+	return replaceFile(path, data, durabilityOf(lasting))
+}
+
+func replaceFile(path string, data []byte, d durability) error {
 	tmp := path + ".new"
-	err := write(tmp, data, lasting)
+	err := write(tmp, data, d != passing)
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
@@ -23,7 +47,7 @@ func ReplaceFile(path string, data []byte, lasting bool) error {
 		_ = os.Remove(tmp)
 		return fail("writing", path, err)
 	}
-	if lasting {
+	if d == durable {
 		return syncDir(filepath.Dir(path))
 	}
 	return nil
