@@ -169,6 +169,7 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.SearchSecrets(), nil)
 	if err == nil {
 		h.timers = append(h.timers, reading.Stop)
+		h.giveUpReading = reading.GiveUp
 		h.record = func() { sv.recordOriginals(ctx, held.Name, held.ID) }
 		if err = fault.Point(ctx, "let commands in"); err == nil {
 			err = sv.baseline.OpenWindow(ctx, &before, reading)
@@ -234,7 +235,8 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 }
 
 // endIdle ends a container in which nothing runs, under the sandbox's lock, and returns true. It returns false if a
-// command arrived before it got the lock. It also removes an expired sandbox and takes a postponed snapshot.
+// command arrived before it got the lock. It also removes an expired sandbox and takes a postponed snapshot. It leaves a
+// sandbox that is being removed as it is.
 func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := sv.cat.Lock(ctx, name)
@@ -254,7 +256,14 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 		held.LimitHit = hit
 		err = held.Save() // before clients get their status, see recordLimitHit
 	}
+	removing := sv.leavesSync(held)
+	if removing {
+		h.giveUpReading()
+	}
 	err = errors.Join(err, h.Close(ctx))
+	if err == nil && (removing || sv.leavesSync(held)) {
+		return true, nil
+	}
 	held.LimitHit = cmp.Or(h.Hit, held.LimitHit) // Sync saves it
 	if err := errors.Join(err, sv.Sync(ctx, held)); err != nil {
 		return true, err

@@ -27,15 +27,21 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	return sv.end(ctx, rec)
+}
+
+// end ends every process of the sandbox of rec and its supervisor, as [Manager.Stop] does. A command that waits for the
+// sandbox's lock meanwhile begins afterwards.
+func (sv *Manager) end(ctx context.Context, rec *catalog.Record) error {
 	if rec.Supervisor == nil {
-		_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
+		_, err := sv.RequestEnd(ctx, rec, Request{Stop: true})
 		return err
 	}
 	defer escalate(*rec.Supervisor)()
-	_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
+	_, err := sv.RequestEnd(ctx, rec, Request{Stop: true})
 	for wait := 100 * time.Microsecond; sv.supervised(rec); wait = min(2*wait, 4*time.Millisecond) { // until it has synced the trees
 		if ctx.Err() != nil {
-			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
+			return &errs.Error{Op: "stopping", Path: rec.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 		time.Sleep(wait)
 	}
@@ -46,9 +52,9 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 }
 
 // supervised reports whether the process that supervised the sandbox of rec still does. That process may be
-// alive and supervise another sandbox by now.
+// alive and supervise another sandbox by now; the record still names it if the sandbox is being removed.
 func (sv *Manager) supervised(rec *catalog.Record) bool {
-	if !proc.Alive(*rec.Supervisor) {
+	if !proc.Alive(*rec.Supervisor) || !sv.cat.UnderWay(catalog.Supervising, rec.ID) {
 		return false
 	}
 	now, err := sv.cat.Get(rec.Name)
