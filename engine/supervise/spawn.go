@@ -157,16 +157,15 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 		return nil, errors.Join(err, slot.Close())
 	}
 	before := *held.Record
-	reading := sv.baseline.StartReading(ctx, &before)
-	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, slot)
-	if err != nil {
-		reading.Stop()
-		return nil, err
-	}
 	held.Supervisor, held.Untouched = &self, false
 	held.RecordAge(catalog.Now())
 	saved := held.StartSave() // the disk takes as long as the container
-	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.SearchSecrets(), nil)
+	secrets, reading := hostfs.SearchSecrets(), sv.baseline.StartReading(ctx, &before)
+	var h *Supervisor
+	prepared, allowed, err := sv.Prepare(ctx, held.Workspace, held.Policy, nil, slot)
+	if err == nil {
+		h, _, err = sv.Start(ctx, held.Record, prepared, allowed, secrets, nil)
+	}
 	if err == nil {
 		h.timers = append(h.timers, reading.Stop)
 		h.giveUpReading = reading.GiveUp
