@@ -54,11 +54,11 @@ func (sv *Manager) end(ctx context.Context, rec *catalog.Record) error {
 // supervised reports whether the process that supervised the sandbox of rec still does. That process may be
 // alive and supervise another sandbox by now; the record still names it if the sandbox is being removed.
 func (sv *Manager) supervised(rec *catalog.Record) bool {
-	if !proc.Alive(*rec.Supervisor) || !sv.cat.UnderWay(catalog.Supervising, rec.ID) {
+	if !proc.Alive(*rec.Supervisor) {
 		return false
 	}
 	now, err := sv.cat.Get(rec.Name)
-	return err == nil && now.ID == rec.ID && now.Supervisor != nil && *now.Supervisor == *rec.Supervisor
+	return err == nil && now.ID == rec.ID && now.Supervisor != nil && *now.Supervisor == *rec.Supervisor && sv.cat.UnderWay(catalog.Supervising, rec.ID)
 }
 
 // errStopped means that a sandbox was stopped after a command was requested and before the command began.
