@@ -43,7 +43,7 @@ func (b *bench) leftForRemoval() *catalog.Intent {
 	if err := p.Close(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.soon("the supervisor has ended", func() bool { return !b.Catalog().UnderWay(catalog.Supervising, rec.ID) })
+	b.soon("the supervisor has ended", func() bool { return b.Catalog().UnderWay(catalog.Supervising, rec.ID) == nil })
 	return intent
 }
 

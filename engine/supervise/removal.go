@@ -105,4 +105,6 @@ func (sv *Manager) SyncEnded(ctx context.Context, h *catalog.Locked) error {
 
 // leavesSync reports whether the supervisor of a locked sandbox, whose container has ended, leaves the sandbox as it is
 // for the command that removes it.
-func (sv *Manager) leavesSync(h *catalog.Locked) bool { return sv.cat.UnderWay(catalog.Removing, h.ID) }
+func (sv *Manager) leavesSync(h *catalog.Locked) bool {
+	return sv.cat.UnderWay(catalog.Removing, h.ID) != nil
+}
