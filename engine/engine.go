@@ -302,6 +302,7 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Loc
 		}
 	case i.What == catalog.Removing:
 		e.notice(killed(i) + " before it removed " + i.Name + ": it is still there")
+		err = e.Supervise.SyncEnded(ctx, h)
 	}
 	if err != nil {
 		return err

@@ -17,22 +17,11 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 	if u := e.Reconcile.UnfinishedOf(name); u != nil && !u.Gone {
 		return e.Reconcile.RefuseUnfinished("removing", name, "")
 	}
-	err := e.Supervise.Stop(ctx, name)
+	err := e.Supervise.Remove(ctx, name, func(h *catalog.Locked) error { return e.Sandboxes.DiscardHeld(ctx, h) })
 	if errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound) && e.cat.Claimed(name) {
 		return e.removeUnread(ctx, name)
 	}
-	if err != nil {
-		return err
-	}
-	h, err := e.Supervise.Hold(ctx, name, "removing")
-	if err != nil {
-		return err
-	}
-	defer h.Release()
-	return e.Sandboxes.Remove(ctx, h, func() error {
-		_, err := e.Supervise.RequestEnd(ctx, h.Record, supervise.Request{Stop: true}) // a supervisor that has started since
-		return err
-	})
+	return err
 }
 
 // removeUnread removes a sandbox whose catalogue entry cannot be read. The forks of its trees stay until the

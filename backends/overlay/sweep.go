@@ -42,7 +42,7 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 			notes = append(notes, b.store.LayerPath(layer)+"/unsettled")
 		}
 	}
-	return b.syncAndUnmark(ctx, notes)
+	return b.syncAndUnmark(ctx, notes, b.syncLayers)
 }
 
 // mergeLong merges the layers of each snapshot that has many, since each layer slows down lookups. c holds

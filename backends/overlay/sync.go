@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -108,8 +109,9 @@ func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
 
 // Sync puts a fork's changes on stable storage, for [snapshot.Syncer]: it syncs the filesystem of the layers
 // and then removes the kernel's marks of a volatile mount, which prevent another mount of the fork. The
-// engine calls it after the fork's last process has ended. Cost: writing all unsaved data; nothing without a
-// mark. Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot), ErrNoSpace.
+// engine calls it after the fork's last process has ended. Cost: writing all unsaved data of the filesystem; of a fork
+// that has changed nothing, the sync of one directory; nothing without a mark. Errors: ErrNotFound, ErrCorrupt (the
+// mark is of an earlier boot), ErrNoSpace.
 func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *store.Record) error {
 		boot, err := proc.BootID()
@@ -125,10 +127,14 @@ func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 			return err
 		}
 		notes := b.unsyncedNotes(all)
-		if marked {
-			notes = append(notes, b.store.WorkPath(r.Upper)+store.KernelMark)
+		if !marked {
+			return b.syncAndUnmark(ctx, notes, b.syncLayers)
 		}
-		return b.syncAndUnmark(ctx, notes)
+		sync := b.syncLayers
+		if tree := b.store.TreePath(r.Upper); len(notes) == 0 && isEmpty(tree) {
+			sync = func(ctx context.Context) error { return syncEmpty(ctx, tree) }
+		}
+		return b.syncAndUnmark(ctx, append(notes, b.store.WorkPath(r.Upper)+store.KernelMark), sync)
 	}))
 }
 
@@ -144,12 +150,29 @@ func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 	return notes
 }
 
-// syncAndUnmark syncs the layers' filesystem, and then removes the files notes, which say that layers are not
-// synced, and the kernel's marks of unsynced layers ([store.KernelMark]), which prevent further mounts.
-func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
+// syncAndUnmark calls sync, which syncs layers, and then removes the files notes, which say that layers are not
+// synced, and the kernel's marks of unsynced layers ([store.KernelMark]), which prevent further mounts. It does
+// nothing without notes.
+func (b *backend) syncAndUnmark(ctx context.Context, notes []string, sync func(context.Context) error) error {
 	if len(notes) == 0 {
 		return nil
 	}
+	if err := sync(ctx); err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "remove the marks"); err != nil {
+		return err
+	}
+	for _, note := range notes {
+		if err := os.RemoveAll(note); err != nil { // the kernel's mark contains a file
+			return err
+		}
+	}
+	return nil
+}
+
+// syncLayers syncs the filesystem of the layers.
+func (b *backend) syncLayers(ctx context.Context) error {
 	if err := fault.Point(ctx, "sync the layers"); err != nil {
 		return err
 	}
@@ -162,13 +185,21 @@ func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if err := unix.Syncfs(fd); err != nil {
 		return &fs.PathError{Op: "syncfs", Path: dir, Err: err}
 	}
-	if err := fault.Point(ctx, "remove the marks"); err != nil {
+	return nil
+}
+
+// isEmpty reports whether the upper layer's directory tree has no entries: its fork shows what lies below, and there
+// is nothing of it to write. It returns false for a directory that it cannot read.
+func isEmpty(tree string) bool {
+	entries, err := os.ReadDir(tree)
+	return err == nil && len(entries) == 0
+}
+
+// syncEmpty syncs the directory tree, the root of an upper layer without entries: after a power loss no entry that was
+// removed from it is back. That does not write the data of other programs, as a sync of the whole filesystem does.
+func syncEmpty(ctx context.Context, tree string) error {
+	if err := fault.Point(ctx, "sync the empty layer"); err != nil {
 		return err
 	}
-	for _, note := range notes {
-		if err := os.RemoveAll(note); err != nil { // the kernel's mark contains a file
-			return err
-		}
-	}
-	return nil
+	return vfs.SyncDir(tree)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -22,16 +24,22 @@ import (
 // volatile mounts a fork with the option volatile, as the product does, writes a file and unmounts.
 func (s *fixture) volatile(id snapshot.ForkID, name string) error {
 	s.Helper()
-	f, err := s.LookupFork(s.Context(), id)
-	must(s, err)
-	o := options(f.View.Overlay)
-	o.Volatile = true
-	mount, err := mount.NewOverlay(o)
+	mount, err := s.mountVolatile(id)
 	if err != nil {
 		return err
 	}
 	defer mount.Close()
 	return os.WriteFile("/proc/self/fd/"+strconv.Itoa(int(mount.Fd()))+"/"+name, []byte(name), 0o644)
+}
+
+// mountVolatile mounts a fork with the option volatile, at no path. Closing the file unmounts it.
+func (s *fixture) mountVolatile(id snapshot.ForkID) (*os.File, error) {
+	s.Helper()
+	f, err := s.LookupFork(s.Context(), id)
+	must(s, err)
+	o := options(f.View.Overlay)
+	o.Volatile = true
+	return mount.NewOverlay(o)
 }
 
 func (s *fixture) sync(id snapshot.ForkID) {
@@ -97,6 +105,36 @@ func syncedForkIsMounted(t *testing.T) {
 			must(t, err)
 		}
 	})
+}
+
+// A fork whose upper layer is empty has no data to write: a sync of the whole filesystem would write that of all other
+// programs, which takes long on a busy disk.
+func TestAForkWithoutChangesIsSyncedWithoutItsFilesystem(t *testing.T) {
+	treetest.NeedRoot(t)
+	s := volatileFixture(t)
+	steps := func(id snapshot.ForkID) (list []string) {
+		ctx := fault.With(t.Context(), func(step string) error {
+			list = append(list, step)
+			return nil
+		})
+		must(t, s.Sync(ctx, id))
+		return list
+	}
+	want := func(what string, got []string, steps ...string) {
+		t.Helper()
+		if !slices.Equal(got, steps) {
+			t.Errorf("%s takes the steps %q, want %q", what, got, steps)
+		}
+	}
+	want("syncing a changed fork", steps("work"), "sync the layers", "remove the marks")
+	s.fork("base", "same")
+	unchanged, err := s.mountVolatile("same")
+	must(t, err)
+	must(t, unchanged.Close())
+	want("syncing an unchanged fork", steps("same"), "sync the empty layer", "remove the marks")
+	want("syncing it again", steps("same"))
+	must(t, s.volatile("same", "file of its own")) // the kernel mounts it again
+	want("syncing it with a file", steps("same"), "sync the layers", "remove the marks")
 }
 
 func TestSealingAnIdleForkNeedsNoSync(t *testing.T) {

@@ -117,6 +117,13 @@ func (r *Reading) wait(ctx context.Context, until chan struct{}) {
 	}
 }
 
+// GiveUp cancels the reading, for a sandbox whose changes nobody will compare. The caller then calls Stop.
+func (r *Reading) GiveUp() {
+	if r != nil {
+		r.cancel()
+	}
+}
+
 // Stop cancels the reading of a large workspace, and waits until the reading has ended.
 func (r *Reading) Stop() {
 	if r == nil {

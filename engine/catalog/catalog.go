@@ -193,7 +193,9 @@ func (c *Catalog) newDir(id string) (string, error) {
 }
 
 // claim writes the record r into dir, then renames dir to the sandbox's name, which claims the name. Unless
-// the sandbox is ephemeral, both are on stable storage afterwards. ErrExists: the name is taken.
+// the sandbox is ephemeral, the record reaches the disk before its name: after a power loss there is the sandbox, which
+// is not ready, or none. The caller makes the name lasting when it saves the record of the ready sandbox. ErrExists:
+// the name is taken.
 func (c *Catalog) claim(dir string, r *Record) error {
 	data, err := encode(r)
 	if err != nil {
@@ -217,11 +219,6 @@ func (c *Catalog) claim(dir string, r *Record) error {
 		return taken(r.Name)
 	case err != nil:
 		return fail("making", path, err)
-	case r.Ephemeral:
-		return nil
-	}
-	if err := syncDir(path); err != nil {
-		return errors.Join(err, removeAll(path))
 	}
 	return nil
 }
@@ -262,10 +259,15 @@ func (c *Catalog) write(r *Record, to durability) error {
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Name, err)
 	}
+	return c.put(r.Name, data, to)
+}
+
+// put replaces the record of the sandbox called name by data.
+func (c *Catalog) put(name string, data []byte, to durability) error {
+	path := c.Path(name)
 	if err := c.plan.Point("replace the record"); err != nil {
-		return fail("writing", c.Path(r.Name), err)
+		return fail("writing", path, err)
 	}
-	path := c.Path(r.Name)
 	if err := replaceFile(filepath.Join(path, record), data, to); err != nil {
 		return err
 	}

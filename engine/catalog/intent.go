@@ -109,6 +109,20 @@ func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 	return stale, nil
 }
 
+// UnderWay returns the intent by which a living process has announced that it does what, such as Removing, with the
+// sandbox of this id; nil if there is none. Cost: one readdir.
+func (c *Catalog) UnderWay(what, id string) *Intent {
+	dir := filepath.Join(c.dir, active)
+	entries, _ := os.ReadDir(dir) // without it nothing is announced
+	for _, e := range entries {
+		if i, ok := parseIntent(e.Name()); ok && i.What == what && i.ID == id && proc.Alive(i.Owner) {
+			i.path = filepath.Join(dir, e.Name())
+			return &i
+		}
+	}
+	return nil
+}
+
 func parseIntent(name string) (i Intent, ok bool) {
 	parts := strings.SplitN(name, ".", 6)
 	if len(parts) < 6 {

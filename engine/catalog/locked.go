@@ -1,8 +1,10 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -105,6 +107,35 @@ func sameFile(f *os.File, path string) bool {
 func (h *Locked) Save() error {
 	h.covered = 0
 	return h.c.write(h.Record, durabilityOf(h.Record))
+}
+
+// SaveOrdered is [Locked.Save] for changes that may be lost with the machine's power: the catalogue then has the
+// record as it was before. Cost: half of Save.
+func (h *Locked) SaveOrdered() error {
+	h.covered = 0
+	return h.c.write(h.Record, min(whole, durabilityOf(h.Record)))
+}
+
+// StartSave begins to save the record as it is now, as [Locked.Save] does, while the caller does something that takes
+// as long. The caller then calls finish, which waits for that. If the record has changed meanwhile, finish saves it
+// once more. Before finish the caller calls no other method that saves.
+func (h *Locked) StartSave() (finish func() error) {
+	h.covered = 0
+	was, err := encode(h.Record)
+	saved := make(chan error, 1)
+	if err == nil {
+		name, to := h.Name, durabilityOf(h.Record)
+		go func() { saved <- h.c.put(name, was, to) }()
+	} else {
+		saved <- fmt.Errorf("writing the record of %s: %w", h.Name, err)
+	}
+	return func() error {
+		err := <-saved
+		if now, eerr := encode(h.Record); err != nil || eerr == nil && bytes.Equal(was, now) {
+			return err
+		}
+		return h.Save()
+	}
 }
 
 // Reload reads the record from the catalogue again, and thereby discards changes that were not saved, such as

@@ -152,43 +152,45 @@ func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job) error {
 // startServing starts the sandbox's container and opens the socket on which this supervisor serves clients. It enters
 // this process as the supervisor in the sandbox's catalogue entry. It takes over the admission slot.
 func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot) (*Supervisor, error) {
-	if err := policy.BoundBySite(&held.Policy); err != nil {
+	self, err := proc.Self()
+	if err = errors.Join(err, policy.BoundBySite(&held.Policy)); err != nil {
 		return nil, errors.Join(err, slot.Close())
 	}
-	reading := sv.baseline.StartReading(ctx, held.Record)
-	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, slot)
-	if err != nil {
-		reading.Stop()
-		return nil, err
-	}
-	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.SearchSecrets(), nil)
-	if errors.Is(err, ErrWall) {
-		err = errors.Join(err, held.Save()) // saves the proof
-	}
-	if err != nil {
-		reading.Stop()
-		return nil, err
-	}
-	h.timers = append(h.timers, reading.Stop)
-	h.record = func() { sv.recordOriginals(ctx, held.Name, held.ID) }
-	if err = fault.Point(ctx, "let commands in"); err == nil {
-		err = sv.baseline.OpenWindow(ctx, held.Record, reading)
+	before := *held.Record
+	held.Supervisor, held.Untouched = &self, false
+	held.RecordAge(catalog.Now())
+	saved := held.StartSave() // the disk takes as long as the container
+	secrets, reading := hostfs.SearchSecrets(), sv.baseline.StartReading(ctx, &before)
+	var h *Supervisor
+	prepared, allowed, err := sv.Prepare(ctx, held.Workspace, held.Policy, nil, slot)
+	if err == nil {
+		h, _, err = sv.Start(ctx, held.Record, prepared, allowed, secrets, nil)
 	}
 	if err == nil {
-		err = sv.serve(h, held.Record)
-	}
-	if err == nil {
-		var self proc.Process
-		if self, err = proc.Self(); err == nil {
-			held.Supervisor, held.Untouched = &self, false
-			held.RecordAge(catalog.Now())
-			err = held.Save()
+		h.timers = append(h.timers, reading.Stop)
+		h.giveUpReading = reading.GiveUp
+		h.record = func() { sv.recordOriginals(ctx, held.Name, held.ID) }
+		if err = fault.Point(ctx, "let commands in"); err == nil {
+			err = sv.baseline.OpenWindow(ctx, &before, reading)
 		}
+		if err == nil {
+			err = sv.serve(h, held.Record)
+		}
+	} else {
+		reading.Stop()
 	}
-	if err != nil {
-		return nil, errors.Join(err, h.Close(ctx))
+	serr := saved()
+	if err == nil && serr == nil {
+		return h, nil
 	}
-	return h, nil
+	if h != nil {
+		err = errors.Join(err, h.Close(ctx))
+	}
+	if serr == nil {
+		held.Supervisor = nil
+		serr = held.Save() // also the proof of a failed self-test
+	}
+	return nil, errors.Join(err, serr)
 }
 
 // recordTimeout bounds how long a command's status waits while the originals of the files that the sandbox changed
@@ -232,7 +234,8 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 }
 
 // endIdle ends a container in which nothing runs, under the sandbox's lock, and returns true. It returns false if a
-// command arrived before it got the lock. It also removes an expired sandbox and takes a postponed snapshot.
+// command arrived before it got the lock. It also removes an expired sandbox and takes a postponed snapshot. It leaves a
+// sandbox that is being removed as it is.
 func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := sv.cat.Lock(ctx, name)
@@ -252,7 +255,14 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 		held.LimitHit = hit
 		err = held.Save() // before clients get their status, see recordLimitHit
 	}
+	removing := sv.leavesSync(held)
+	if removing {
+		h.giveUpReading()
+	}
 	err = errors.Join(err, h.Close(ctx))
+	if err == nil && (removing || sv.leavesSync(held)) {
+		return true, nil
+	}
 	held.LimitHit = cmp.Or(h.Hit, held.LimitHit) // Sync saves it
 	if err := errors.Join(err, sv.Sync(ctx, held)); err != nil {
 		return true, err
@@ -304,7 +314,7 @@ func (sv *Manager) Sync(ctx context.Context, h *catalog.Locked) error {
 	}
 	h.Supervisor, h.Paused = nil, nil
 	h.RecordAge(catalog.Now())
-	return h.Save()
+	return h.SaveOrdered() // after a power loss, no supervisor of an earlier boot runs
 }
 
 // MustBeIdle ends the supervisor of a sandbox in which nothing runs, so that its files can be replaced. op is the

@@ -27,15 +27,22 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	return sv.end(ctx, rec)
+}
+
+// end ends every process of the sandbox of rec and its supervisor, as [Manager.Stop] does. A command that waits for the
+// sandbox's lock meanwhile begins afterwards.
+func (sv *Manager) end(ctx context.Context, rec *catalog.Record) error {
 	if rec.Supervisor == nil {
-		_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
+		_, err := sv.RequestEnd(ctx, rec, Request{Stop: true})
 		return err
 	}
+	announced := sv.cat.UnderWay(catalog.Supervising, rec.ID) // before the request: a later one is of another container
 	defer escalate(*rec.Supervisor)()
-	_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
-	for wait := 100 * time.Microsecond; sv.supervised(rec); wait = min(2*wait, 4*time.Millisecond) { // until it has synced the trees
+	_, err := sv.RequestEnd(ctx, rec, Request{Stop: true})
+	for wait := 100 * time.Microsecond; supervises(announced); wait = min(2*wait, 4*time.Millisecond) { // until it has synced the trees
 		if ctx.Err() != nil {
-			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
+			return &errs.Error{Op: "stopping", Path: rec.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 		time.Sleep(wait)
 	}
@@ -45,14 +52,10 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	return err
 }
 
-// supervised reports whether the process that supervised the sandbox of rec still does. That process may be
-// alive and supervise another sandbox by now.
-func (sv *Manager) supervised(rec *catalog.Record) bool {
-	if !proc.Alive(*rec.Supervisor) {
-		return false
-	}
-	now, err := sv.cat.Get(rec.Name)
-	return err == nil && now.ID == rec.ID && now.Supervisor != nil && *now.Supervisor == *rec.Supervisor
+// supervises reports whether the process that announced to supervise a sandbox still does. That process may be alive
+// and supervise another sandbox by now. announced may be nil: none does.
+func supervises(announced *catalog.Intent) bool {
+	return announced != nil && announced.Stands() && proc.Alive(announced.Owner)
 }
 
 // errStopped means that a sandbox was stopped after a command was requested and before the command began.

@@ -44,18 +44,20 @@ type Supervisor struct {
 	starting   func(*isolate.Command) (*events.Start, error)                                      // has a command witnessed
 	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit))                // announces a command
 	afterExec  func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) // takes a snapshot
-	record     func()                                                                             // records originals of what was changed; nil for an ephemeral sandbox
-	Resources  *resources.Resources
-	idMappers  *idMappers             // of its trees, or nil
-	Proxy      *egress.Proxy          // of an allowed network, or nil
-	Journal    *egress.Journal        // of the network; nil while there is neither a proxy nor a client
-	forwards   *ports.Forwards        // of the host's ports; serve sets it, and the functions above
-	Refused    []egress.RefusedAccess // by the proxy; set by Close
-	Attempts   *attempts.Log          // what the programs tried, or nil where that is not observed
-	deadlines  *deadlines
-	Monitor    *serverMonitor
-	timers     []func()          // called by Close
-	Hit        *catalog.LimitHit // the limit that was hit; set by Close
+	// giveUpReading ends the reading of the workspace early, for a sandbox that is being removed.
+	giveUpReading func()
+	record        func() // records originals of what was changed; nil for an ephemeral sandbox
+	Resources     *resources.Resources
+	idMappers     *idMappers             // of its trees, or nil
+	Proxy         *egress.Proxy          // of an allowed network, or nil
+	Journal       *egress.Journal        // of the network; nil while there is neither a proxy nor a client
+	forwards      *ports.Forwards        // of the host's ports; serve sets it, and the functions above
+	Refused       []egress.RefusedAccess // by the proxy; set by Close
+	Attempts      *attempts.Log          // what the programs tried, or nil where that is not observed
+	deadlines     *deadlines
+	Monitor       *serverMonitor
+	timers        []func()          // called by Close
+	Hit           *catalog.LimitHit // the limit that was hit; set by Close
 
 	// calls counts the requested commands, and running those that have not ended.
 	calls, running atomic.Int64

@@ -1,0 +1,110 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// staysTimeout is how long [Manager.Remove], after an error, waits for the lock of the sandbox that stays.
+const staysTimeout = 10 * time.Second
+
+// Remove ends every process of a sandbox as [Manager.Stop] does, locks the sandbox and calls discard, which removes it
+// and releases the lock.
+//
+// Meanwhile an intent in the catalogue announces the removal. A supervisor that ends while its sandbox is being removed
+// does not write the sandbox's files to the disk, which takes long if there are many. After an error Remove does that, if
+// the sandbox still exists; after the death of this process the next command does. Errors: those of discard,
+// [Manager.Stop] and [Manager.Hold].
+func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *catalog.Locked) error) error {
+	rec, err := sv.cat.Get(name)
+	if err != nil {
+		return err
+	}
+	intent, err := sv.cat.Begin(catalog.Removing, rec.Name, rec.ID)
+	if errors.Is(err, errs.ErrNoSpace) {
+		intent, err = new(catalog.Intent), nil // removing frees space
+	}
+	if err != nil {
+		return err
+	}
+	err = sv.endAndDiscard(ctx, rec, discard)
+	if errors.Is(err, errReplaced) {
+		sv.sandboxes.End(intent)
+		return sv.Remove(ctx, name, discard)
+	}
+	if err != nil {
+		return errors.Join(err, sv.syncWhatStays(ctx, rec, intent))
+	}
+	sv.sandboxes.End(intent) // the rest is in the trash
+	return nil
+}
+
+// errReplaced means that another sandbox has the name by now.
+var errReplaced = errors.New("another sandbox has the name")
+
+// endAndDiscard does what [Manager.Remove] does while its intent announces that. Error: also errReplaced.
+func (sv *Manager) endAndDiscard(ctx context.Context, rec *catalog.Record, discard func(h *catalog.Locked) error) error {
+	if err := sv.end(ctx, rec); err != nil {
+		return err
+	}
+	h, err := sv.Hold(ctx, rec.Name, "removing")
+	if err != nil {
+		return err
+	}
+	if h.ID != rec.ID {
+		h.Release()
+		return errReplaced
+	}
+	if _, err := sv.RequestEnd(ctx, h.Record, Request{Stop: true}); err != nil { // a supervisor that has started since
+		h.Release()
+		return err
+	}
+	return discard(h)
+}
+
+// syncWhatStays ends the intent of a removal that failed. If the sandbox still exists, and its supervisor has ended
+// without that, it first writes the sandbox's files to the disk. It does both under the sandbox's lock, under which a
+// supervisor looks for the intent.
+func (sv *Manager) syncWhatStays(ctx context.Context, rec *catalog.Record, intent *catalog.Intent) error {
+	defer sv.sandboxes.End(intent)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), staysTimeout)
+	defer cancel()
+	h, err := sv.cat.Lock(ctx, rec.Name)
+	if errors.Is(err, errs.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	defer sv.sandboxes.End(intent) // before the release
+	if h.ID != rec.ID {
+		return nil
+	}
+	return sv.SyncEnded(ctx, h)
+}
+
+// SyncEnded does what [Manager.Sync] does if no process runs in the sandbox. Otherwise its supervisor will do it.
+func (sv *Manager) SyncEnded(ctx context.Context, h *catalog.Locked) error {
+	if h.Ephemeral || h.State != catalog.Ready {
+		return nil // it belongs to a command, which is its supervisor
+	}
+	conn, err := sv.Dial(ctx, h.Record)
+	if err != nil {
+		return err
+	}
+	if conn != nil {
+		return conn.Close()
+	}
+	return sv.Sync(ctx, h)
+}
+
+// leavesSync reports whether the supervisor of a locked sandbox, whose container has ended, leaves the sandbox as it is
+// for the command that removes it.
+func (sv *Manager) leavesSync(h *catalog.Locked) bool {
+	return sv.cat.UnderWay(catalog.Removing, h.ID) != nil
+}
