@@ -50,9 +50,9 @@ func replaceFile(path string, data []byte, to durability) error {
 	return nil
 }
 
-// write writes the content of a new file for the catalogue that no other process reads yet. With lasting the
-// content reaches the disk before any name that the file gets afterwards, and both are on stable storage once
-// the caller has synced the directory of that name: one commit of the file system's journal, not two.
+// write writes the content of a new file for the catalogue that no other process reads yet. With whole or
+// lasting the content reaches the disk before any name that the file gets afterwards, and both are on stable storage
+// once the caller has synced the directory of that name: one commit of the file system's journal, not two.
 func write(path string, data []byte, to durability) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).
@@ -64,12 +64,8 @@ func write(path string, data []byte, to durability) error {
 	if err == nil {
 		err = f.Truncate(int64(len(data)))
 	}
-	switch {
-	case err != nil:
-	case to == lasting:
+	if err == nil && to >= whole {
 		err = vfs.SyncData(f)
-	case to == whole:
-		err = vfs.OrderData(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fail("writing", path, err)

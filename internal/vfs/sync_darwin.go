@@ -39,7 +39,3 @@ func pathOf(fd int) string {
 // SyncData makes sure that the content of the new file f reaches the disk before any name that f gets
 // afterwards.
 func SyncData(f *os.File) error { return f.Sync() }
-
-// OrderData makes sure that a power loss leaves the new file f with all of its content, or without any name that it
-// gets afterwards.
-func OrderData(f *os.File) error { return SyncData(f) }
