@@ -61,7 +61,7 @@ func writeCopy(dir string, data []byte) {
 	}
 }
 
-// readCopy returns the copy of the record in the directory dir of a sandbox, with Next increased by lostNumbers. It returns
+// readCopy returns the copy of the record in the directory dir of a sandbox, with Next increased, see lostNumbers. It returns
 // false if there is none, if it is damaged, or if it has no checksum.
 func readCopy(dir string) (*Record, bool) {
 	data, _, err := vfs.ReadSmallAt(unix.AT_FDCWD, filepath.Join(dir, recordCopy), unix.O_NOFOLLOW|unix.O_NONBLOCK)
@@ -72,12 +72,13 @@ func readCopy(dir string) (*Record, bool) {
 	if err != nil || r.Format > Format {
 		return nil, false
 	}
-	r.Next += lostNumbers
+	r.Next += lostNumbers + soonSaves*len(r.Trees)
 	return r, true
 }
 
-// lostNumbers is how many numbers of snapshots and forks a restored record counts as used beyond its own. The lost
-// record may have been newer by one change, which takes fewer.
+// lostNumbers is how many numbers of snapshots and forks a restored record counts as used beyond its own, and
+// beyond those that [Locked.SaveSoon] may have reserved. The lost record may have been newer by one change, which takes
+// fewer.
 const lostNumbers = 100
 
 // Restore makes the record of the sandbox called name again from its copy if the record is damaged. The damaged file
