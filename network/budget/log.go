@@ -260,6 +260,9 @@ func (l *Ledger) compact() error {
 	if err := l.write(one); err != nil {
 		return err
 	}
+	if err := l.log.Sync(); err != nil { // or a loss of power could leave a part of the copy, and no whole line
+		return err
+	}
 	if _, err := l.log.WriteAt(text, 0); err != nil {
 		return err
 	}
