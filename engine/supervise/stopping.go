@@ -39,12 +39,17 @@ func (sv *Manager) end(ctx context.Context, rec *catalog.Record) error {
 	}
 	announced := sv.cat.UnderWay(catalog.Supervising, rec.ID) // before the request: a later one is of another container
 	defer escalate(*rec.Supervisor)()
+	asked := time.Now()
 	_, err := sv.RequestEnd(ctx, rec, Request{Stop: true})
 	for wait := 100 * time.Microsecond; supervises(announced); wait = min(2*wait, 4*time.Millisecond) { // until it has synced the trees
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "stopping", Path: rec.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 		time.Sleep(wait)
+		if err == nil && time.Since(asked) > replyPoll { // a supervisor is in the record before it has its socket
+			asked = time.Now()
+			_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
+		}
 	}
 	if errors.Is(err, ErrSilent) {
 		return nil // escalate has killed it
