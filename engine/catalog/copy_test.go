@@ -101,6 +101,44 @@ func TestADamagedRecordIsRestoredFromItsCopy(t *testing.T) {
 	}
 }
 
+// TestARestoredRecordSkipsTheNumbersThatTheLostOneReserved with a copy from before the record that reserved numbers for
+// many snapshots of many trees.
+func TestARestoredRecordSkipsTheNumbersThatTheLostOneReserved(t *testing.T) {
+	c := open(t)
+	r := newRecord("wide")
+	for _, path := range []string{"/", "/a", "/b", "/c"} {
+		r.Trees = append(r.Trees, catalog.Tree{Path: path})
+	}
+	if err := c.Create(r); err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(c.Path("wide"), "record.copy")
+	older, err := os.ReadFile(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := c.Lock(t.Context(), "wide")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.SaveSoon(len(h.Trees)); err != nil {
+		t.Fatal(err)
+	}
+	reserved := h.Next
+	h.Release()
+	for path, text := range map[string][]byte{copied: older, filepath.Join(c.Path("wide"), "record.json"): nil} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Restore(t.Context(), "wide"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := c.Get("wide"); err != nil || after.Next <= reserved {
+		t.Errorf("the lost record covered %d numbers; restored is %+v, %v", reserved, after, err)
+	}
+}
+
 // Without a sound copy nothing is restored, and an ephemeral sandbox has no copy.
 func TestADamagedCopyRestoresNothing(t *testing.T) {
 	c, path, text, _ := storedText(t)
