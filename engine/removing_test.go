@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -124,6 +125,34 @@ func TestARemovalThatFailsWritesTheSandboxToTheDisk(t *testing.T) {
 		}
 		if got := b.in("s", "cat f"); got != "mine\n" {
 			t.Errorf("f is %q", got)
+		}
+	})
+}
+
+// TestARemovalTakesNoPostponedSnapshot of the sandbox, which would first write its files to the disk. After a failure the
+// next command takes it.
+func TestARemovalTakesNoPostponedSnapshot(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtPlan}})
+		b.in("s", "echo mine > f")
+		b.halt("s")
+		if err := b.KeyPoints.Postpone("s", catalog.Why{Point: catalog.AtPlan, When: keypoint.After}); err != nil {
+			t.Fatal(err)
+		}
+		b.Catalog().Rehearse(func(step string) error {
+			if step == "move it to the trash" {
+				return syscall.EIO
+			}
+			return nil
+		})
+		err := b.Remove(t.Context(), "s")
+		b.Catalog().Rehearse(fault.Of(t.Context()))
+		if err == nil || !b.KeyPoints.Waits("s") {
+			t.Errorf("the removal says %v; the snapshot is still due: %v", err, b.KeyPoints.Waits("s"))
+		}
+		b.in("s", "true")
+		if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) != 1 || b.KeyPoints.Waits("s") {
+			t.Errorf("afterwards: %+v, %v", rec, err)
 		}
 	})
 }

@@ -18,9 +18,10 @@ func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command is
 	sv.keyPoints.Take(ctx, h, sv.SealAll, catalog.Why{Point: catalog.AtExec, When: keypoint.Before, Command: sv.events.Shown(h.Name, command.Args)})
 }
 
-// settleKeyPoint takes the automatic snapshot of a locked sandbox that its supervisor has postponed, if any.
+// settleKeyPoint takes the automatic snapshot of a locked sandbox that its supervisor has postponed, if any. It takes
+// none of a sandbox that is being removed; if that fails, the next command takes it.
 func (sv *Manager) settleKeyPoint(ctx context.Context, h *catalog.Locked) {
-	if h.Policy.KeyPoints == nil || !sv.keyPoints.Waits(h.Name) {
+	if h.Policy.KeyPoints == nil || !sv.keyPoints.Waits(h.Name) || sv.leavesSync(h) {
 		return
 	}
 	// The container is idle: a command would get a new one. Sealing the trees of one that has ended copies nothing.
