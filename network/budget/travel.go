@@ -59,6 +59,9 @@ func Export(dir string) (x Exported, err error) {
 			if err := l.write(line{Ledger: rand.Text()}); err != nil {
 				return err
 			}
+			if err := l.log.Sync(); err != nil { // with another identity, other machines would count the same use twice
+				return err
+			}
 		}
 		own := s.Used.plus(s.Reserved)
 		x = Exported{Ledger: s.Ledger, Used: map[string]map[string]int64{}}
