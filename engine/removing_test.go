@@ -71,8 +71,11 @@ func TestASandboxThatIsBeingRemovedIsNotWrittenToTheDisk(t *testing.T) {
 		if got := b.in("s", "cat f"); got != "mine\n" {
 			t.Errorf("in the next command f is %q", got)
 		}
-		b.leftForRemoval()
+		intent = b.leftForRemoval()
 		if err := b.Remove(t.Context(), "s"); err != nil {
+			t.Error(err)
+		}
+		if err := intent.End(); err != nil {
 			t.Error(err)
 		}
 		b.sound("after the removal")
