@@ -56,7 +56,7 @@ func (g *stage) ready(context.Context) error {
 		return nil
 	}
 	g.round++
-	return tree.Soil(g.workspace, g.files, g.round)
+	return tree.Dirty(g.workspace, g.files, g.round)
 }
 
 func (g *stage) request(name string) hostfs.Request {
@@ -134,7 +134,7 @@ func (g *stage) prepare(ctx context.Context) error {
 		}
 	}
 	if g.dirty {
-		if err := execWait(ctx, g.e, idleName, g.workspace, "/bin/sh", "-c", tree.SoilScript(g.files, 0)); err != nil {
+		if err := execWait(ctx, g.e, idleName, g.workspace, "/bin/sh", "-c", tree.DirtyScript(g.files, 0)); err != nil {
 			return err
 		}
 	}

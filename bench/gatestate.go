@@ -68,7 +68,7 @@ func (r *referee) execProcess(ctx context.Context, name string, p *processes) (f
 // of the rollbacks (1), in milliseconds.
 func (r *referee) states(which int) measure {
 	return r.inSandbox(&r.overlay, smallest, func(ctx context.Context, name string, p *processes) (float64, string, error) {
-		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", tree.SoilScript(smallest, 0)); err != nil {
+		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", tree.DirtyScript(smallest, 0)); err != nil {
 			return 0, "", err
 		}
 		pace := r.many()
@@ -87,7 +87,7 @@ func (r *referee) states(which int) measure {
 func (r *referee) diffToWalk(s *setting) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {
-		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", tree.SoilScript(files, 0)); err != nil {
+		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", tree.DirtyScript(files, 0)); err != nil {
 			return 0, "", err
 		}
 		found := 0

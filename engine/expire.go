@@ -129,7 +129,7 @@ func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Locked) e
 func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 	why := sandbox.RemoveHit(h.Policy.Limits)
 	if !h.Policy.Limits.KeepEnd {
-		err := e.Sandboxes.Remove(ctx, h, func() error { return nil })
+		err := e.Sandboxes.Remove(ctx, h)
 		if err == nil {
 			e.notice(h.Name + " is removed (" + why.Text + ")")
 		}

@@ -168,8 +168,8 @@ func TestAListMissesNoSnapshot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(rec.Snapshots) != 1 || b.KeyPoints.Waits("s") {
-			t.Errorf("the list has %d snapshots, and one is due: %v", len(rec.Snapshots), b.KeyPoints.Waits("s"))
+		if len(rec.Snapshots) != 1 || b.KeyPoints.HasPostponed("s") {
+			t.Errorf("the list has %d snapshots, and one is due: %v", len(rec.Snapshots), b.KeyPoints.HasPostponed("s"))
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestASnapshotWaitsForAnUnfinishedRollback(t *testing.T) {
 				t.Fatal(err)
 			}
 			end()
-			if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) > 0 || !b.KeyPoints.Waits("s") {
+			if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) > 0 || !b.KeyPoints.HasPostponed("s") {
 				t.Errorf("a snapshot was taken before the rollback was completed: %v", err)
 			}
 			b.wantPoints("s", "after the rollback", "k1 after exec (exit 0): 'read line; echo 1 > f'")

@@ -17,8 +17,12 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 	if u := e.Reconcile.UnfinishedOf(name); u != nil && !u.Gone {
 		return e.Reconcile.RefuseUnfinished("removing", name, "")
 	}
-	err := e.Supervise.Remove(ctx, name, func(h *catalog.Locked) error { return e.Sandboxes.DiscardHeld(ctx, h) })
-	if errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound) && e.cat.Claimed(name) {
+	read := false
+	err := e.Supervise.Remove(ctx, name, func(h *catalog.Locked) error {
+		read = true // an error is about the sandbox's trees from here on
+		return e.Sandboxes.DiscardHeld(ctx, h)
+	})
+	if !read && (errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound) && e.cat.Claimed(name)) {
 		return e.removeUnread(ctx, name)
 	}
 	return err

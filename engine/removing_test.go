@@ -72,8 +72,11 @@ func TestASandboxThatIsBeingRemovedIsNotWrittenToTheDisk(t *testing.T) {
 		if got := b.in("s", "cat f"); got != "mine\n" {
 			t.Errorf("in the next command f is %q", got)
 		}
-		b.leftForRemoval()
+		intent = b.leftForRemoval()
 		if err := b.Remove(t.Context(), "s"); err != nil {
+			t.Error(err)
+		}
+		if err := intent.End(); err != nil {
 			t.Error(err)
 		}
 		b.sound("after the removal")
@@ -147,11 +150,11 @@ func TestARemovalTakesNoPostponedSnapshot(t *testing.T) {
 		})
 		err := b.Remove(t.Context(), "s")
 		b.Catalog().Rehearse(fault.Of(t.Context()))
-		if err == nil || !b.KeyPoints.Waits("s") {
-			t.Errorf("the removal says %v; the snapshot is still due: %v", err, b.KeyPoints.Waits("s"))
+		if err == nil || !b.KeyPoints.HasPostponed("s") {
+			t.Errorf("the removal says %v; the snapshot is still due: %v", err, b.KeyPoints.HasPostponed("s"))
 		}
 		b.in("s", "true")
-		if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) != 1 || b.KeyPoints.Waits("s") {
+		if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) != 1 || b.KeyPoints.HasPostponed("s") {
 			t.Errorf("afterwards: %+v, %v", rec, err)
 		}
 	})

@@ -93,7 +93,7 @@ func (e *Engine) pruneOne(ctx context.Context, r *catalog.Record) error {
 	if err := e.Supervise.Sync(ctx, h); err != nil {
 		return err
 	}
-	if err := e.Sandboxes.Remove(ctx, h, func() error { return nil }); err != nil {
+	if err := e.Sandboxes.Remove(ctx, h); err != nil {
 		return err
 	}
 	e.notice(r.Name + " is removed: it is not among the newest " + strconv.Itoa(MaxUnclaimed) + " unclaimed sandboxes of at most " + units.FormatSize(int64(MaxUnclaimedSize)) + " together")

@@ -16,10 +16,10 @@ import (
 
 var _ snapshot.Meter = (*Backend)(nil)
 
-// MeasureHeld returns the disk space of the data extents that only the snapshots ids hold, for
+// MeasureExclusive returns the disk space of the data extents that only the snapshots ids hold, for
 // [snapshot.Meter]. The filesystem's own references say which subvolumes share an extent. Metadata,
 // and small files that btrfs stores in it, do not count. Only root can measure.
-func (b *Backend) MeasureHeld(ctx context.Context, ids []snapshot.ID) ([]snapshot.Bytes, error) {
+func (b *Backend) MeasureExclusive(ctx context.Context, ids []snapshot.ID) ([]snapshot.Bytes, error) {
 	held, err := b.measureHeld(ctx, ids)
 	return held, b.fail("measuring", "", err)
 }
@@ -74,7 +74,7 @@ func (m *heldMeter) close() {
 	}
 }
 
-// open adds the snapshot id, which is at place i of the list, unless it does not exist.
+// open adds the snapshot id, which has the index i in the list, unless it does not exist.
 func (m *heldMeter) open(r dataDir, id snapshot.ID, i int) error {
 	s, err := r.side(snapshots, string(id))
 	if id == "" || errors.Is(err, errs.ErrNotFound) {
@@ -118,10 +118,10 @@ func (m *heldMeter) search() error {
 	return nil
 }
 
-// sum returns for each place of the list of n snapshots how much only the snapshots from there on hold.
+// sum returns, for each index i in the list of n snapshots, the disk space that only the snapshots from i on hold.
 func (m *heldMeter) sum(r dataDir, n int) ([]snapshot.Bytes, error) {
 	var failure error
-	held := snapshot.SumHeld(n, func(add func(snapshot.Bytes, int)) {
+	held := snapshot.SumExclusive(n, func(add func(snapshot.Bytes, int)) {
 		for address, size := range m.extents {
 			last := -1
 			err := btrfs.Holders(r.fd, address, func(subvolume uint64) bool {
@@ -147,8 +147,8 @@ func (m *heldMeter) sum(r dataDir, n int) ([]snapshot.Bytes, error) {
 	return held, failure
 }
 
-// exists reports whether the subvolume id, which is none of the snapshots, still exists. The kernel keeps the
-// references of a deleted one until it has freed its data.
+// exists reports whether the subvolume id, which is not one of the measured snapshots, still exists. The kernel keeps
+// the references of a deleted subvolume until it has freed the data.
 func (m *heldMeter) exists(r dataDir, id uint64) bool {
 	there, known := m.others[id]
 	if !known {

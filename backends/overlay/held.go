@@ -13,20 +13,20 @@ import (
 
 var _ snapshot.Meter = (*backend)(nil)
 
-// MeasureHeld returns the disk space of the layers that only the snapshots ids use, for
+// MeasureExclusive returns the disk space of the layers that only the snapshots ids use, for
 // [snapshot.Meter]. A snapshot of a fork that nothing used is one of the fork's own layers, which the
 // fork holds, too, until a rollback. A snapshot of a fork in use is a copy. A copy that shares blocks with
 // its original, as on xfs and btrfs, counts in full. Cost: reading all records, and once for each layer a walk.
-func (b *backend) MeasureHeld(ctx context.Context, ids []snapshot.ID) ([]snapshot.Bytes, error) {
+func (b *backend) MeasureExclusive(ctx context.Context, ids []snapshot.ID) ([]snapshot.Bytes, error) {
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = string(id)
 	}
-	layers, err := b.store.HeldOnly(ctx, names)
+	layers, err := b.store.ExclusiveLayers(ctx, names)
 	if err != nil {
 		return nil, fail("measuring", "", err)
 	}
-	held := snapshot.SumHeld(len(ids), func(add func(snapshot.Bytes, int)) {
+	held := snapshot.SumExclusive(len(ids), func(add func(snapshot.Bytes, int)) {
 		for layer, last := range layers {
 			size, e := b.layerSize(ctx, layer)
 			if err == nil {

@@ -188,15 +188,16 @@ func (b *backend) syncLayers(ctx context.Context) error {
 	return nil
 }
 
-// isEmpty reports whether the upper layer's directory tree has no entries: its fork shows what lies below, and there
-// is nothing of it to write. It returns false for a directory that it cannot read.
+// isEmpty reports whether the upper layer's directory tree has no entries: its fork shows only the lower layers, and no
+// data of it needs to be written. It returns false for a directory that it cannot read.
 func isEmpty(tree string) bool {
 	entries, err := os.ReadDir(tree)
 	return err == nil && len(entries) == 0
 }
 
-// syncEmpty syncs the directory tree, the root of an upper layer without entries: after a power loss no entry that was
-// removed from it is back. That does not write the data of other programs, as a sync of the whole filesystem does.
+// syncEmpty syncs the directory tree, the root of an upper layer without entries, so that no entry that was removed
+// from it is back after a power loss. Unlike a sync of the whole filesystem, syncEmpty does not write the data of other
+// programs.
 func syncEmpty(ctx context.Context, tree string) error {
 	if err := fault.Point(ctx, "sync the empty layer"); err != nil {
 		return err

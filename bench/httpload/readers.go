@@ -36,7 +36,8 @@ type Crowd struct {
 	Memory    int64
 }
 
-// crowdTimeout bounds how long [Server.Readers] waits for the last event. Events that have not come by then count as lost.
+// crowdTimeout bounds how long [Server.Readers] waits for the last event. Events that have not come by then count as
+// lost.
 const crowdTimeout = 5 * time.Minute
 
 // Readers lets a number of readers follow the server's event stream, each on a connection of its own. Meanwhile

@@ -46,8 +46,8 @@ func FileOf(i int) string { return fmt.Sprintf("%04d/%02d", i/perDir, i%perDir) 
 // ChangedFiles is how many files are changed to make a tree dirty for a measurement.
 const ChangedFiles = 100
 
-// Soil rewrites a hundred files of the tree dir, spread over its directories, with a text that names the round.
-func Soil(dir string, files, round int) error {
+// Dirty rewrites a hundred files of the tree dir, spread over its directories, with a text that names the round.
+func Dirty(dir string, files, round int) error {
 	for i := range ChangedFiles {
 		path := filepath.Join(dir, FileOf(Spread(i, files)))
 		if err := os.WriteFile(path, fmt.Appendf(nil, "changed in round %d\n", round), 0o644); err != nil {
@@ -61,8 +61,8 @@ func Soil(dir string, files, round int) error {
 // evenly spaced.
 func Spread(i, files int) int { return i * (files / ChangedFiles) }
 
-// SoilScript returns a shell script that changes a hundred files of a tree as Soil does, to run in a sandbox.
-func SoilScript(files, round int) string {
+// DirtyScript returns a shell script that changes a hundred files of a tree as Dirty does, to run in a sandbox.
+func DirtyScript(files, round int) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do n=$((i*%d)); f=$(printf '%%04d/%%02d' $((n/%d)) $((n%%%d))); echo 'changed in round %d' > $f || exit 1; i=$((i+1)); done`,
 		ChangedFiles, files/ChangedFiles, perDir, perDir, round)
 }

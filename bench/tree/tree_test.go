@@ -50,10 +50,10 @@ func TestAHundredFilesAreChangedInsideAndOutside(t *testing.T) {
 	const files = 1_000
 	clean := contents(t, grown(t, files), files)
 	outside, inside := grown(t, files), grown(t, files)
-	if err := Soil(outside, files, 7); err != nil {
+	if err := Dirty(outside, files, 7); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", SoilScript(files, 7))
+	cmd := exec.Command("sh", "-c", DirtyScript(files, 7))
 	cmd.Dir = inside
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -117,8 +117,9 @@ func (r *Reading) wait(ctx context.Context, until chan struct{}) {
 	}
 }
 
-// GiveUp cancels the reading, for a sandbox whose changes nobody will compare. The caller then calls Stop.
-func (r *Reading) GiveUp() {
+// Cancel cancels the reading without waiting for its end, for a sandbox whose changes nobody will compare. The caller
+// then calls Stop.
+func (r *Reading) Cancel() {
 	if r != nil {
 		r.cancel()
 	}

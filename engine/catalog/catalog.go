@@ -122,7 +122,7 @@ func (c *Catalog) create() error {
 	if err := tmp.Close(); err != nil {
 		return fail("making", c.dir, err)
 	}
-	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), lasting); err != nil {
+	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), durable); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp.Name(), filepath.Join(c.dir, format)); err != nil {
@@ -194,7 +194,7 @@ func (c *Catalog) newDir(id string) (string, error) {
 
 // claim writes the record r into dir, then renames dir to the sandbox's name, which claims the name. Unless
 // the sandbox is ephemeral, the record reaches the disk before its name: after a power loss there is the sandbox, which
-// is not ready, or none. The caller makes the name lasting when it saves the record of the ready sandbox. ErrExists:
+// is not ready, or none. The caller makes the name durable when it saves the record of the ready sandbox. ErrExists:
 // the name is taken.
 func (c *Catalog) claim(dir string, r *Record) error {
 	data, err := encode(r)
@@ -249,9 +249,9 @@ func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strco
 // its command.
 func durabilityOf(r *Record) durability {
 	if r.Ephemeral {
-		return readable
+		return visible
 	}
-	return lasting
+	return durable
 }
 
 func (c *Catalog) write(r *Record, to durability) error {
@@ -271,7 +271,7 @@ func (c *Catalog) put(name string, data []byte, to durability) error {
 	if err := replaceFile(filepath.Join(path, record), data, to); err != nil {
 		return err
 	}
-	if to >= whole {
+	if to >= ordered {
 		writeCopy(path, data)
 	}
 	return nil
@@ -280,13 +280,13 @@ func (c *Catalog) put(name string, data []byte, to durability) error {
 // WriteFile creates or replaces the file called file in the directory of the sandbox name, beside its record.
 // The file is on stable storage afterwards. ErrNotFound: no such sandbox.
 func (c *Catalog) WriteFile(name, file string, data []byte) error {
-	return c.writeFile(name, file, data, lasting)
+	return c.writeFile(name, file, data, durable)
 }
 
 // WriteFileSoon does the same as [Catalog.WriteFile], but does not wait for the journal of the file system: a
 // power loss within the next seconds may leave the old file.
 func (c *Catalog) WriteFileSoon(name, file string, data []byte) error {
-	return c.writeFile(name, file, data, whole)
+	return c.writeFile(name, file, data, ordered)
 }
 
 func (c *Catalog) writeFile(name, file string, data []byte, to durability) error {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A record on disk begins with a line that has a checksum of the rest, so that a flipped byte is noticed that leaves the
-// JSON text valid. A record without that line, of an older snapfs or edited by a person, is read without the check.
+// A record on disk begins with a line that has a checksum of the rest, so that a flipped byte is noticed that leaves
+// the JSON text valid. A record without that line, of an older snapfs or edited by a person, is read without the check.
 //
 // Beside the record of a sandbox that is not ephemeral lies a copy of its file, recordCopy. It is written after the
 // record and never synced, so that it costs little. [Catalog.Restore] makes the record again from it.
@@ -56,13 +56,13 @@ func withoutSum(data []byte) ([]byte, error) {
 // writeCopy writes the copy of the record data in the directory dir of a sandbox. If that fails, there is no copy.
 func writeCopy(dir string, data []byte) {
 	path := filepath.Join(dir, recordCopy)
-	if write(path, data, readable) != nil {
+	if write(path, data, visible) != nil {
 		_ = os.Remove(path) // an older copy would restore what has changed since
 	}
 }
 
-// readCopy returns the copy of the record in the directory dir of a sandbox, with Next increased, see lostNumbers. It returns
-// false if there is none, if it is damaged, or if it has no checksum.
+// readCopy returns the copy of the record in the directory dir of a sandbox, with Next increased, see lostNumbers. It
+// returns false if there is none, if it is damaged, or if it has no checksum.
 func readCopy(dir string) (*Record, bool) {
 	data, _, err := vfs.ReadSmallAt(unix.AT_FDCWD, filepath.Join(dir, recordCopy), unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil || !bytes.HasPrefix(data, []byte(sumStart)) {
@@ -115,5 +115,5 @@ func (c *Catalog) Restore(ctx context.Context, name string) (damage, err error) 
 	if err := os.Link(file, filepath.Join(path, "record.damaged")); err != nil {
 		return nil, fail("restoring", file, err)
 	}
-	return damage, c.write(r, lasting)
+	return damage, c.write(r, durable)
 }

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A durability says how far a function has brought the new content of a file when it returns.
+// A durability is how far a function has brought the new content of a file when it returns.
 type durability int
 
 // The values of durability, each of which includes those before.
 const (
-	// readable means that other processes read the new content. A power loss may leave a part of it.
-	readable durability = iota
-	// whole means that a power loss leaves the old content or all of the new one.
-	whole
-	// lasting means that the new content is on stable storage.
-	lasting
+	// visible means that other processes read the new content. A power loss may leave a part of it.
+	visible durability = iota
+	// ordered means that a power loss leaves the old content or all of the new one.
+	ordered
+	// durable means that the new content is on stable storage.
+	durable
 )
 
 // ReplaceFile writes data to the file path such that a reader finds the old or the new content, also after a
@@ -28,9 +28,9 @@ const (
 // content stays.
 func ReplaceFile(path string, data []byte, stable bool) error {
 	if stable {
-		return replaceFile(path, data, lasting)
+		return replaceFile(path, data, durable)
 	}
-	return replaceFile(path, data, readable)
+	return replaceFile(path, data, visible)
 }
 
 // replaceFile replaces a file as [ReplaceFile] does, and brings its new content as far as to says.
@@ -44,15 +44,15 @@ func replaceFile(path string, data []byte, to durability) error {
 		_ = os.Remove(tmp)
 		return fail("writing", path, err)
 	}
-	if to == lasting {
+	if to == durable {
 		return syncDir(filepath.Dir(path))
 	}
 	return nil
 }
 
-// write writes the content of a new file for the catalogue that no other process reads yet. With whole or
-// lasting the content reaches the disk before any name that the file gets afterwards, and both are on stable storage
-// once the caller has synced the directory of that name: one commit of the file system's journal, not two.
+// write writes the content of a new file for the catalogue that no other process reads yet. With ordered or durable the
+// content reaches the disk before any name that the file gets afterwards, and both are on stable storage once
+// the caller has synced the directory of that name: one commit of the file system's journal, not two.
 func write(path string, data []byte, to durability) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).
@@ -64,7 +64,7 @@ func write(path string, data []byte, to durability) error {
 	if err == nil {
 		err = f.Truncate(int64(len(data)))
 	}
-	if err == nil && to >= whole {
+	if err == nil && to >= ordered {
 		err = vfs.SyncData(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

@@ -113,7 +113,7 @@ func (h *Locked) Save() error {
 // record as it was before. Cost: half of Save.
 func (h *Locked) SaveOrdered() error {
 	h.covered = 0
-	return h.c.write(h.Record, min(whole, durabilityOf(h.Record)))
+	return h.c.write(h.Record, min(ordered, durabilityOf(h.Record)))
 }
 
 // StartSave begins to save the record as it is now, as [Locked.Save] does, while the caller does something that takes
@@ -206,9 +206,9 @@ func (c *Catalog) Drop(ctx context.Context, name string) error {
 	return removeAll(to)
 }
 
-// lockDamaged locks the directory of the sandbox called name, whose record may be damaged, for the operation op. It waits
-// up to ten seconds (dropTimeout). The caller closes the directory, and thereby releases the lock. The directory may have
-// lost its name meanwhile. Errors: ErrNotFound, ErrBusy, ErrInterrupted.
+// lockDamaged locks the directory of the sandbox called name, whose record may be damaged, for the operation op. It
+// waits up to ten seconds (dropTimeout). The caller closes the directory, and thereby releases the lock. The directory
+// may have lost its name meanwhile. Errors: ErrNotFound, ErrBusy, ErrInterrupted.
 func (c *Catalog) lockDamaged(ctx context.Context, name, op string) (*os.File, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

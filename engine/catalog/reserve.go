@@ -110,7 +110,7 @@ func (h *Locked) SaveSoon(n int) error {
 		return h.SaveReserving(soonSaves * n)
 	}
 	h.covered = 0
-	return h.c.write(h.Record, min(whole, durabilityOf(h.Record)))
+	return h.c.write(h.Record, min(ordered, durabilityOf(h.Record)))
 }
 
 // writeReserve stores in the file of the sandbox's reserved numbers that those of s are unused, in the boot of the

@@ -15,8 +15,8 @@ import (
 // this file reads and writes those records without package json, in exactly its form. Package json reads and writes
 // all others.
 
-// encodeUsual returns r as JSON text with the line breaks and the indentation of package json, or false if r has a field
-// or a text for which that package is needed.
+// encodeUsual returns r as JSON text with the line breaks and the indentation of package json, or false if r has a
+// field or a text for which that package is needed.
 func encodeUsual(r *Record) (text []byte, ok bool) {
 	rest := *r
 	rest.Format, rest.ID, rest.Name, rest.State, rest.Created, rest.Life, rest.Workspace, rest.BareWorkspace = 0, "", "", "", time.Time{}, nil, "", false
@@ -37,9 +37,9 @@ func decodeUsual(text []byte) (*Record, bool) {
 	return r, f.ok && f.rest == "\n"
 }
 
-// A usualForm is the JSON form of a usual record, and the place in it that a reader or a writer has reached. Each method
-// appends one value to text if writes is set, and otherwise takes it from the beginning of rest. before is the text in
-// front of the value. After a value or a text of another form, ok is false, and the result has no meaning.
+// A usualForm is the JSON form of a usual record, and the place in it that a reader or a writer has reached. Each
+// method appends one value to text if writes is set, and otherwise takes it from the beginning of rest. before is the
+// text in front of the value. After a value or a text of another form, ok is false, and the result has no meaning.
 type usualForm struct {
 	text   []byte
 	rest   string

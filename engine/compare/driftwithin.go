@@ -46,10 +46,10 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most tim
 	return r, err
 }
 
-// candidatesNear lists, by tree, the paths that the sandbox may have changed, without those that need no comparison for
-// the question which drifted paths the sandbox has changed, too: in the workspace those that neither are nor contain
-// one of paths, the drifted ones, and outside of it those that have not drifted. A tree whose backend cannot list
-// changed paths has no entry.
+// candidatesNear lists, by tree, the paths that the sandbox may have changed, without those that cannot be among the
+// drifted paths that the sandbox has changed, too. In the workspace it leaves out the paths that neither are nor
+// contain one of paths, the drifted ones; outside of the workspace it leaves out those for which [mayDrift] is false. A
+// tree whose backend cannot list changed paths has no entry.
 func (cm *Comparer) candidatesNear(ctx context.Context, rec *catalog.Record, paths []DriftPath) (map[string][]snapshot.Candidate, error) {
 	near := map[string]bool{}
 	for _, p := range paths {
@@ -83,9 +83,9 @@ func (cm *Comparer) candidatesNear(ctx context.Context, rec *catalog.Record, pat
 	return listed, nil
 }
 
-// mayDrift reports whether [DriftReport.addOutside] may add a path outside the workspace to a report, or one of its
-// entries: the candidate c of the tree t, with the absolute path abs, which is no whole subtree. It looks only at the
-// real path.
+// mayDrift reports whether the real file at abs, a path outside the workspace, or an entry of it may have changed since
+// the base of the tree t was taken, so that [DriftReport.addOutside] may report it. c is the candidate for abs, and not
+// a whole subtree. mayDrift looks only at the real file.
 func mayDrift(t catalog.Tree, c snapshot.Candidate, abs string) bool {
 	st, err := vfs.Lstat(-1, abs)
 	switch {

@@ -89,8 +89,9 @@ func (j *Journal) Put(ev network.Event) {
 	_, _ = f.Write(append(line, '\n')) // best effort
 }
 
-// putSpent notifies of ev, a request for which the sandbox's budget is spent. Without a pause, which announces it, the
-// first such request for each limit is an event in the log of the state directory. The caller holds j.mu.
+// putSpent reports ev, a request for which the sandbox's budget is spent, to the watcher and to OnSpent, which pauses
+// the sandbox and announces that. Without OnSpent, putSpent writes the first such request for each limit as an event to
+// the log of the state directory. The caller holds j.mu.
 func (j *Journal) putSpent(ev network.Event) {
 	j.spent = &ev
 	if j.watcher != nil {
@@ -109,7 +110,8 @@ func (j *Journal) putSpent(ev network.Event) {
 }
 
 // WatchSpent calls seen for each request for which the sandbox's budget is spent, with the name of the limit and the
-// reason; at once for the last one before. seen must not block. nil ends the watch: no call is under way then.
+// reason, and at once for the last earlier one. seen must not block. WatchSpent(nil) ends the watch: when it returns,
+// no call of seen is running.
 func (j *Journal) WatchSpent(seen func(limit, why string)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -25,7 +25,7 @@ type Sandbox struct {
 	Name, ID string
 	// Unwitnessed is set if the caller knows that there is no evidence, a signed log of everything done with the sandbox.
 	Unwitnessed bool
-	// Redacted is set if the arguments of its commands may have what no record may have; see [Redactor].
+	// Redacted is set if the arguments of its commands may contain secrets or labelled content; see [Redactor].
 	Redacted bool
 }
 
@@ -52,7 +52,7 @@ func (l *Log) Starting(of Sandbox, args, env []string) (*Start, error) {
 	return s, nil
 }
 
-// Command returns the arguments of the command in the short form of the function [Command], without what no record may have.
+// Command returns the redacted arguments of the command in the short form of the function [Command].
 func (s *Start) Command() []string { return Command(s.args) }
 
 // Refused appends an event to the event log: the requested command was not started in the sandbox. why is the

@@ -39,12 +39,12 @@ func follow(ctx context.Context, state string, after uint64, yield func(Event) e
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return errs.With("making", dir, err)
 	}
-	var changed <-chan struct{} // nil: too many watches, or not Linux: look again and again
+	var changed <-chan struct{} // nil, as with too many watches or not on Linux: poll
 	if w, err := watch.Dir(dir); err == nil {
 		stop := make(chan struct{})
 		defer close(stop)
 		defer w.Close()
-		changed = handOver(w.Next, stop)
+		changed = coalesce(w.Next, stop)
 	}
 	r := newReader(state, after)
 	defer r.close()
@@ -59,11 +59,11 @@ func follow(ctx context.Context, state string, after uint64, yield func(Event) e
 	}
 }
 
-// handOver calls next, which waits for a change, again and again until it returns an error, and hands each change
-// over to the receiver of the returned channel, until stop is closed. It calls next only when the change before has
-// been received. Until then the kernel merges the changes of a file into one event (inotify(7)), so that a burst of
-// appended events wakes this process once and not for each of them.
-func handOver(next func() error, stop <-chan struct{}) <-chan struct{} {
+// coalesce calls next, which waits for a change, until it returns an error, and sends each change to the returned
+// channel, until stop is closed. It calls next only after the receiver has taken the change before. Until then the
+// kernel merges the changes of a file into one event (inotify(7)), so that a burst of appended events wakes this
+// process once and not for each of them.
+func coalesce(next func() error, stop <-chan struct{}) <-chan struct{} {
 	changed := make(chan struct{})
 	go func() {
 		for next() == nil {

@@ -1,21 +1,21 @@
 package events
 
-// A Redactor returns the arguments args and the variables env, as NAME=VALUE, of a command of the sandbox with this name
-// without what no record may have, such as secrets: a note stands in its place. An error means that this is not known, and
-// that the command must not start.
+// A Redactor returns the arguments args and the variables env (NAME=VALUE) of a command of the named sandbox, with
+// notes in place of secrets and labelled content. An error means that the Redactor could not search them; then the
+// command must not start.
 type Redactor func(sandbox string, args, env []string) (shown, variables []string, err error)
 
 // RedactBy sets r, which redacts the commands of all later events. It is not safe while events are appended.
 func (l *Log) RedactBy(r Redactor) { l.redact = r }
 
-// Shown returns the arguments of a command of the sandbox called name in the short form of [Command], without what no
-// record may have. Where that is not known, it returns the name of the program.
+// Shown returns the redacted arguments of a command of the named sandbox in the short form of [Command]. If they cannot
+// be searched, it returns the name of the program.
 func (l *Log) Shown(name string, args []string) []string {
 	return Command(l.Redacted(name, args))
 }
 
-// Redacted returns the arguments of a command of the sandbox called name in full, without what no record may
-// have; see [Log.Shown].
+// Redacted returns all arguments of a command of the named sandbox, redacted by the log's [Redactor]. If they cannot be
+// searched, it returns the name of the program and an ellipsis.
 func (l *Log) Redacted(name string, args []string) []string {
 	if l == nil || l.redact == nil || len(args) == 0 {
 		return args

@@ -88,8 +88,8 @@ func (l *lookupCache) followed(paths []string) []string {
 	return paths
 }
 
-// maxLinks is how many symbolic links in one path [lookupCache.firstMissing] follows to find a secret. It gives up a path
-// with more, as the kernel does, so that a loop of links ends.
+// maxLinks is how many symbolic links in one path [lookupCache.firstMissing] follows to find a secret. It gives up a
+// path with more, as the kernel does, so that a loop of links ends.
 const maxLinks = 40
 
 // firstMissing follows path with all symbolic links in it, also those that lead nowhere. It returns the path,
@@ -142,8 +142,8 @@ func (l *lookupCache) dangling(paths []string) (list []string) {
 	return list
 }
 
-// An aliases finds the other paths under which files of the host are visible because their filesystem, or a part of
-// it, is mounted more than once.
+// aliases finds the other paths under which files of the host are visible because their filesystem, or a part of it, is
+// mounted more than once.
 type aliases struct {
 	s     surveyor
 	count map[uint64]int // the mounts of each device

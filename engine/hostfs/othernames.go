@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A policy hides a path or makes it read-only, and a file may have several paths (hard links). So the start of a sandbox
-// searches the workspace for other names of such files, and hides these names or makes them read-only, too. A command
-// cannot add such a name later: link(2) does not cross a mount.
+// A policy hides a path or makes it read-only, and a file may have several paths (hard links). So the start of a
+// sandbox searches the workspace for other names of such files, and hides these names or makes them read-only, too. A
+// command cannot add such a name later: link(2) does not cross a mount.
 
 // Bounds of the search for other names of hidden and read-only files: the entries read in a directory outside the
 // workspace, and the names found, each of which costs a mount.
@@ -45,10 +45,10 @@ type otherNames struct {
 }
 
 // addOtherNames adds to s the names in the workspace of rec that are hard links of its hidden and read-only files. It
-// searches a hidden directory for files with several names only if the policy names that directory. host looks
-// up paths of the host, and at returns where the host reads a path of the sandbox. notes are sentences for the user. Cost: an lstat of each path, a walk of the
-// directories among them, and of the workspace if a file in them has several names. Errors: errs.ErrInvalid if there are
-// too many names; errs.ErrInterrupted.
+// searches a hidden directory for files with several names only if the policy names that directory. host looks up paths
+// of the host, and at returns where the host reads a path of the sandbox. notes are sentences for the user. Cost: an
+// lstat of each path, a walk of the directories among them, and of the workspace if a file in them has several names.
+// Errors: errs.ErrInvalid if there are too many names; errs.ErrInterrupted.
 func addOtherNames(ctx context.Context, s *isolate.Spec, rec *catalog.Record, host *lookupCache, at func(string) string) (notes []string, err error) {
 	for _, list := range []struct {
 		paths *[]string
@@ -72,8 +72,8 @@ func addOtherNames(ctx context.Context, s *isolate.Spec, rec *catalog.Record, ho
 	return notes, nil
 }
 
-// collect adds the file at the path p of the policy to o.files if it has several names and, if whole is set, those of the
-// files below p that have.
+// collect adds the file at the path p of the policy to o.files if it has several names and, if whole is set, those of
+// the files below p that have.
 func (o *otherNames) collect(p string, whole bool) error {
 	st, err := o.host.lstat(o.at(p))
 	switch {
@@ -104,8 +104,8 @@ func (o *otherNames) add(path string, st *vfs.Stat) {
 	}
 }
 
-// find returns the names of the collected files in the workspace that are not at or below one of o.paths or o.shown. what,
-// for an error, is what the policy makes of the files: "hidden" or "read-only".
+// find returns the names of the collected files in the workspace that are not at or below one of o.paths or o.shown.
+// what, for an error, is what the policy makes of the files: "hidden" or "read-only".
 func (o *otherNames) find(what string) (found []string, err error) {
 	if len(o.files) == 0 {
 		return nil, nil

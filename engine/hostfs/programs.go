@@ -53,9 +53,9 @@ func afterLinks(path string, dirs map[string]string) string {
 }
 
 // limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny in a
-// sandbox with the directory workspace. It follows the symbolic links of the host, and keeps the link in what is denied.
-// notes are sentences for the user about rules that apply to no program. The programs of packages that are allowed come
-// from cache if they can. Errors: those of [dpkg.Programs].
+// sandbox with the directory workspace. It follows the symbolic links of the host, and keeps the link in what is
+// denied. notes are sentences for the user about rules that apply to no program. The programs of packages that are
+// allowed come from cache if they can. Errors: those of [dpkg.Programs].
 func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cache dpkg.Cache) (notes []string, err error) {
 	if tools == nil {
 		return nil, nil
@@ -80,10 +80,10 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cach
 	return append(notes, more...), err
 }
 
-// programs returns the paths of the programs that rules of catalog.Tools allow or deny. A rule that is only a name becomes
-// a path in each usual directory of programs. real are the programs of packages, whose paths have no symbolic links. list
-// is the name of the rules' list, for notes, which are those of limitPrograms. find is [dpkg.Programs] or its like, and
-// dirs is [programDirs].
+// programs returns the paths of the programs that rules of catalog.Tools allow or deny. A rule that is only a name
+// becomes a path in each usual directory of programs. real are the programs of packages, whose paths have no symbolic
+// links. list is the name of the rules' list, for notes, which are those of limitPrograms. find is [dpkg.Programs] or
+// its like, and dirs is [programDirs].
 func programs(list string, rules []string, find func(pkg string) ([]string, bool, error), dirs func() []string) (paths, real, notes []string, err error) {
 	paths = []string{}
 	seen := map[string]bool{}
@@ -119,8 +119,8 @@ func programs(list string, rules []string, find func(pkg string) ([]string, bool
 	return paths, real, notes, nil
 }
 
-// programDirs returns the usual directories of programs that exist, after symbolic links, each once: /bin is /usr/bin on
-// most machines.
+// programDirs returns the usual directories of programs that exist, after symbolic links, each once: /bin is /usr/bin
+// on most machines.
 func programDirs() (dirs []string) {
 	for _, dir := range catalog.ProgramDirs {
 		if real, err := filepath.EvalSymlinks(dir); err == nil && !slices.Contains(dirs, real) {

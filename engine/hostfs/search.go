@@ -33,8 +33,8 @@ type absentNames struct {
 }
 
 // look looks for the paths names of possible secrets, relative to dir and sorted, and adds them to found or, if later
-// is set, to missing or unsure. It lists dir, and each directory in it that several names lie in, at most once. An element
-// * of a name stands for every entry; such a name is never missing as long as its directory exists.
+// is set, to missing or unsure. It lists dir, and each directory in it that several names lie in, at most once. An
+// element * of a name stands for every entry; such a name is never missing as long as its directory exists.
 func (s *search) look(dir string, names []string) {
 	if len(names) == 1 && !strings.Contains(names[0], "*") {
 		s.one(dir, names[0])
@@ -46,7 +46,7 @@ func (s *search) look(dir string, names []string) {
 	}
 	entries, err := os.ReadDir(s.at(dir))
 	if absent(err) {
-		s.doubt(dir)
+		s.addUnsure(dir)
 		return
 	}
 	if err != nil && !Privileged() && !enterable(s.at(dir)) { // a command runs as this user and cannot read it either
@@ -73,7 +73,7 @@ func (s *search) look(dir string, names []string) {
 		}
 	}
 	if s.later {
-		s.lack(dir, names, entries)
+		s.addMissing(dir, names, entries)
 	}
 }
 
@@ -120,13 +120,13 @@ func (s *search) lookFor(firsts []string, dir string, names []string) {
 	case err == nil && info.IsDir():
 		s.missing = append(s.missing, lacks)
 	default:
-		s.doubt(dir)
+		s.addUnsure(dir)
 	}
 }
 
-// lack adds to missing the first elements of names, paths of possible secrets relative to dir, that are not among
+// addMissing adds to missing the first elements of names, paths of possible secrets relative to dir, that are not among
 // entries, those of dir.
-func (s *search) lack(dir string, names []string, entries []os.DirEntry) {
+func (s *search) addMissing(dir string, names []string, entries []os.DirEntry) {
 	last, lacks := "", absentNames{dir: dir, names: make([]string, 0, len(names))}
 	for _, name := range names {
 		first, _, _ := strings.Cut(name, "/")
@@ -152,11 +152,11 @@ func (s *search) one(dir, name string) {
 		s.found = append(s.found, path)
 		return
 	}
-	s.doubt(path)
+	s.addUnsure(path)
 }
 
-// doubt adds path, which does not exist or leads nowhere, to unsure.
-func (s *search) doubt(path string) {
+// addUnsure adds path, which does not exist or leads nowhere, to unsure.
+func (s *search) addUnsure(path string) {
 	if s.later {
 		s.unsure = append(s.unsure, path)
 	}

@@ -20,8 +20,8 @@ func secretFiles(p catalog.Policy) (files []string) {
 	return files
 }
 
-// checkExposed returns an error if the policy p exposes a file that holds one of its secrets, by any name of the file. A
-// directory with such a file may be exposed: the file stays hidden. Errors: errs.ErrInvalid.
+// checkExposed returns an error if the policy p exposes a file that holds one of its secrets, by any name of the file.
+// A directory with such a file may be exposed: the file stays hidden. Errors: errs.ErrInvalid.
 func checkExposed(p catalog.Policy) error {
 	host := newLookupCache()
 	files := host.followed(secretFiles(p))

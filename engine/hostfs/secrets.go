@@ -30,8 +30,9 @@ type SecretPaths struct {
 	missing                 []absentNames
 }
 
-// A Search looks for what the start of a sandbox must know of the host: the paths of secrets in the real trees, and
-// the environment, which depends on the mounted filesystems. [SearchSecrets] makes it. It serves several starts.
+// A Search collects the facts about the host that the start of a sandbox requires: the paths of secrets in the real
+// trees, and the environment, which depends on the mounted filesystems. [SearchSecrets] makes it. It serves several
+// starts.
 type Search struct {
 	secrets func() SecretPaths
 	env     *Environment // nil: Host.Spec surveys the mounts

@@ -76,7 +76,7 @@ func CheckMeter(ctx context.Context, choices []Choice) error {
 		if !ok {
 			return NoMeter(c.Tree, c.Driver)
 		}
-		if _, err := meter.MeasureHeld(ctx, nil); err != nil {
+		if _, err := meter.MeasureExclusive(ctx, nil); err != nil {
 			return err
 		}
 	}

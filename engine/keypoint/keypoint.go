@@ -105,8 +105,9 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 	}
 }
 
-// dropPostponed removes the note, with the content done, of an automatic snapshot that has been taken now. A note that
-// another command has replaced meanwhile stays: what that command wrote may be newer than the snapshot.
+// dropPostponed removes the note of a postponed automatic snapshot, which has been taken now, if its content still is
+// done. Another command may have replaced the note meanwhile; that note stays, because the files that the command wrote
+// may be newer than the snapshot.
 func (k *Taker) dropPostponed(name string, done []byte) error {
 	now, err := os.ReadFile(k.postponed(name))
 	if err == nil && bytes.Equal(now, done) {
@@ -122,9 +123,9 @@ const (
 	After  = "after"
 )
 
-// Waits reports whether the sandbox called name has an automatic snapshot due that [Taker.Postpone] has put off
+// HasPostponed reports whether the sandbox called name has an automatic snapshot due that [Taker.Postpone] has put off
 // until its lock is free. If it has none, a record that is read afterwards lists the snapshot.
-func (k *Taker) Waits(name string) bool {
+func (k *Taker) HasPostponed(name string) bool {
 	_, err := os.Lstat(k.postponed(name))
 	return err == nil
 }
@@ -251,7 +252,7 @@ func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	return changes.Len() > 0
 }
 
-// An answer says what a backend knows about the changes of a fork since a snapshot.
+// An answer is what a backend knows about the changes of a fork since a snapshot.
 type answer int
 
 const (

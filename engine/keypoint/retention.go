@@ -30,7 +30,7 @@ func (k *Taker) prune(ctx context.Context, rec *catalog.Record, now time.Time) (
 		}
 	}
 	var used map[string]bool
-	over := 0 // so many of the automatic snapshots are to be removed
+	over := 0 // how many automatic snapshots more than the rule allows
 	gone, stays := map[string]bool{}, func(m catalog.NamedSnapshot) bool {
 		if m.Name == rec.At || m.Why.Point == catalog.AtPromotion || m.Why.Promotion != "" {
 			return true
@@ -130,7 +130,7 @@ func (k *Taker) held(ctx context.Context, rec *catalog.Record, list []catalog.Na
 				ids[j] = m.IDs[i]
 			}
 		}
-		held, err := meter.MeasureHeld(ctx, ids)
+		held, err := meter.MeasureExclusive(ctx, ids)
 		if err != nil {
 			return nil, err
 		}

@@ -30,8 +30,8 @@ const (
 // labelsFile is the name of the file in a sandbox's directory with the fingerprints of its labelled files.
 const labelsFile = "labels.json"
 
-// Bounds of the files that the labels of one sandbox may name, and of the files and directories that snapfs searches for
-// them. Beyond them the sandbox does not start.
+// Bounds of the files that the labels of one sandbox may name, and of the files and directories that snapfs searches
+// for them. Beyond them the sandbox does not start.
 const (
 	maxFiles   = 10_000
 	maxEntries = 200_000

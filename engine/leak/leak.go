@@ -86,8 +86,9 @@ func Check(rec *catalog.Record, dir string, from Source, at string, changes []di
 	return nil
 }
 
-// Finder returns a function that describes the first secret (credential) of the sandbox rec, or placeholder, in a text; it
-// returns "" if there is none. dir is the directory of the sandbox. Finder returns nil for a sandbox without secrets.
+// Finder returns a function that describes the first secret (credential) of the sandbox rec, or placeholder, in a text;
+// the function returns "" if there is none. dir is the directory of the sandbox. Finder returns nil for a sandbox
+// without secrets.
 func Finder(rec *catalog.Record, dir string) (func(text []byte) string, error) {
 	if len(rec.Policy.Secrets) == 0 {
 		return nil, nil //nolint:nilnil // nothing is searched for

@@ -14,11 +14,11 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// maxRecorded is how many bytes of the arguments of one command are searched before snapfs records them, and likewise of
-// its variables: some milliseconds. An argument beyond that is not recorded.
+// maxRecorded is how many bytes of the arguments of one command snapfs searches before it records them, and likewise of
+// the variables. The search takes some milliseconds. An argument beyond that is not recorded.
 const maxRecorded = 256 << 10
 
-// What stands in a record for an argument that no record may have. A secret's has the name of the secret.
+// The notes that replace an argument in a record. That of a secret goes on with the name of the secret.
 const (
 	shownLabelled   = "[labelled "
 	shownSecret     = "[secret "
@@ -33,17 +33,18 @@ type Redactor struct {
 	mu     sync.Mutex
 	dir    string // of that sandbox
 	none   bool   // its policy has no labels
-	labels stored[*fingerprint.Set]
-	prints stored[[]placeholder.Print]
+	labels cachedFile[*fingerprint.Set]
+	prints cachedFile[[]placeholder.Print]
 }
 
 // Redacts reports whether commands of a sandbox with the policy p may have something in their arguments that a
 // [Redactor] replaces.
 func Redacts(p *catalog.Policy) bool { return p.Data.Labelled() || len(p.Secrets) > 0 }
 
-// Redact returns args, the arguments of a command of the sandbox, and env, its variables as NAME=VALUE, with each argument
-// and each value replaced that has labelled content, as it is or encoded, or a secret. Where several arguments have it
-// together, none but the program stays. Of a secret that no start of the sandbox has used yet Redact knows nothing.
+// Redact returns args, the arguments of a command of the sandbox, and env, its variables as NAME=VALUE. A note replaces
+// each argument and each value that has a secret or labelled content, as it is or encoded. If only several arguments
+// together have it, notes replace all but the program. Redact does not know a secret before a start of the sandbox has
+// used it.
 //
 // Cost: two system calls; with labels some 10 ns for each byte, up to 256 KiB, and once the time to read the
 // fingerprints. Errors: those of [ReadLabels].
@@ -56,8 +57,9 @@ func (r *Redactor) Redact(sandbox string, args, env []string) (shown, variables 
 	return s.redact(args, 1, whole), s.redact(env, 0, value), nil
 }
 
-// Redacted returns args, the arguments of a command for a sandbox that does not exist yet, as [Redactor.Redact] does for one
-// with the policy p. Without labels it returns args, and if their files cannot be read, the name of the program.
+// Redacted returns args, the arguments of a command for a sandbox with the policy p that does not exist yet, as
+// [Redactor.Redact] does. Without labels it returns args. If it cannot read the labelled files, it returns the name of
+// the program and an ellipsis.
 func Redacted(p *catalog.Policy, args []string) []string {
 	if !p.Data.Labelled() || len(args) == 0 {
 		return args
@@ -69,7 +71,7 @@ func Redacted(p *catalog.Policy, args []string) []string {
 	return (&searcher{labels: labels}).redact(args, 1, whole)
 }
 
-// whole returns the beginning of a text of which no part is known to be fit for a record.
+// whole returns 0: a note replaces the whole text.
 func whole(string) int { return 0 }
 
 // searcher returns what recognises the labelled content and the secrets of a sandbox.
@@ -77,7 +79,7 @@ func (r *Redactor) searcher(sandbox string) (s searcher, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if dir := r.Catalog.Path(sandbox); dir != r.dir {
-		r.dir, r.none, r.labels, r.prints = dir, false, stored[*fingerprint.Set]{}, stored[[]placeholder.Print]{}
+		r.dir, r.none, r.labels, r.prints = dir, false, cachedFile[*fingerprint.Set]{}, cachedFile[[]placeholder.Print]{}
 	}
 	s.labels, err = r.labels.read(filepath.Join(r.dir, labelsFile), func() (*fingerprint.Set, error) { return loadLabels(r.dir) })
 	if err == nil && s.labels == nil && !r.none { // a run, which reads them at its start
@@ -99,19 +101,19 @@ func (r *Redactor) first(sandbox string) (*fingerprint.Set, error) {
 	return ReadLabels(r.dir, &rec.Policy)
 }
 
-// A stored is the content of a file, with the file's attributes by which a later version is recognised.
-type stored[T any] struct {
+// A cachedFile is the content of a file, with the attributes of the file by which a later version is recognised.
+type cachedFile[T any] struct {
 	info  fs.FileInfo // nil: not read
 	value T
 }
 
-// read returns the content of the file at path, which load reads if the file is another one than at the last call. Without
-// the file it returns the zero value.
-func (s *stored[T]) read(path string, load func() (T, error)) (T, error) {
+// read returns the content of the file at path. It calls load if the file has changed since the last call. Without the
+// file it returns the zero value.
+func (s *cachedFile[T]) read(path string, load func() (T, error)) (T, error) {
 	var none T
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		*s = stored[T]{}
+		*s = cachedFile[T]{}
 		return none, nil
 	}
 	if err != nil {
@@ -133,8 +135,9 @@ type searcher struct {
 	prints []placeholder.Print
 }
 
-// redact returns texts with those parts replaced that no record may have. Where several texts have such content together,
-// the first keep of them stay. from returns where the part of a text begins that may be replaced.
+// redact returns texts with notes in place of the parts that have secrets or labelled content. If only several texts
+// together have it, the first keep of them stay. from returns the index in a text at which the part begins that a note
+// may replace.
 func (s *searcher) redact(texts []string, keep int, from func(string) int) []string {
 	shown, left := slices.Clone(texts), maxRecorded
 	for i, text := range shown {
@@ -164,8 +167,8 @@ func (s *searcher) redact(texts []string, keep int, from func(string) int) []str
 	return shown
 }
 
-// find returns the note that stands in a record for a text with labelled content or a secret, and the labelled content; ""
-// for any other text.
+// find returns the note for a text with labelled content or a secret, and the labelled content; it returns "" for any
+// other text.
 func (s *searcher) find(text string) (note string, hits []fingerprint.Hit) {
 	if name := placeholder.SecretIn([]byte(text), s.prints); name != "" {
 		return shownSecret + name + "]", nil

@@ -43,8 +43,8 @@ type Result struct {
 // Check returns the changed paths that have labelled content, in their content, their name, the target of a link, or
 // an extended attribute. It leaves out a file that has the label of the content, such as the labelled file itself.
 //
-// Cost: about 10 ns for each byte of the changed files. Errors: those of reading; fingerprint.ErrTooLarge for a file that
-// cannot be searched within its bounds.
+// Cost: about 10 ns for each byte of the changed files. Errors: those of reading; fingerprint.ErrTooLarge for a file
+// that cannot be searched within its bounds.
 func (r Result) Check(changes []diff.Change) (list []Labelled, err error) {
 	if r.Labels.Empty() {
 		return nil, nil

@@ -19,10 +19,11 @@ const (
 	awsKey = "AWS_SECRET_ACCESS_KEY"
 )
 
-// planAWS plans a probe that uses keys of AWS of which the sandbox has placeholders. It looks for the real secret key as
-// the probe secret does: args[1] is its digest. Then it sends requests by the URL in the variable args[0], which leads to
-// a server that the keys are for on [HTTPRulePath] only: without a signature, with those of other keys, for other scopes,
-// and for another path. The proxy passes a request on that the placeholders sign, and the server need not answer it.
+// planAWS plans a probe that uses keys of AWS of which the sandbox has placeholders. It looks for the real secret key
+// as the probe secret does: args[1] is its digest. Then it sends requests by the URL in the variable args[0], which
+// leads to a server that the keys are for on [HTTPRulePath] only: without a signature, with those of other keys, for
+// other scopes, and for another path. The proxy passes a request on that the placeholders sign, and the server need not
+// answer it.
 func planAWS(args []string) (attempt, error) {
 	return attempt{"use keys of AWS by the URL in the variable " + args[0] + " with a false signature", func() outcome {
 		base, err := url.Parse(os.Getenv(args[0]))
@@ -32,7 +33,7 @@ func planAWS(args []string) (attempt, error) {
 		if o := findSecret(awsKey, args[1]); !o.held {
 			return o
 		}
-		mine := awsScope{id: os.Getenv(awsID), key: os.Getenv(awsKey), region: "us-east-1", when: time.Now().UTC()}
+		mine := awsSigner{id: os.Getenv(awsID), key: os.Getenv(awsKey), region: "us-east-1", when: time.Now().UTC()}
 		send := func(path, headers string) (int, error) {
 			return statusWith(base.Hostname(), base.Port(), "GET", path, headers, "")
 		}
@@ -64,38 +65,38 @@ func planAWS(args []string) (attempt, error) {
 // awsAlgorithm is the name of the signatures of AWS, Signature Version 4.
 const awsAlgorithm = "AWS4-HMAC-SHA256"
 
-// An awsScope is what signs a request to AWS: keys, a region and a time.
-type awsScope struct {
+// An awsSigner signs requests to AWS with keys, for a region and a time.
+type awsSigner struct {
 	id, key, region string
 	when            time.Time
 }
 
-// scope returns the part of a signature that says for what it holds, for the service s3.
-func (s awsScope) scope() string {
+// scope returns the credential scope of a signature (date, region, service), for the service s3.
+func (s awsSigner) scope() string {
 	return strings.Join([]string{s.when.Format("20060102"), s.region, "s3", "aws4_request"}, "/")
 }
 
-// yesterday returns the headers of headers, signed for the day before, with the time of today.
-func (s awsScope) yesterday(host, path string) string {
+// yesterday returns what headers does, signed for the day before, but with the time of today.
+func (s awsSigner) yesterday(host, path string) string {
 	before := s
 	before.when = s.when.Add(-24 * time.Hour)
 	return strings.Replace(before.headers(host, path), before.stamp(), s.stamp(), 1)
 }
 
-func (s awsScope) stamp() string { return s.when.Format("20060102T150405Z") }
+func (s awsSigner) stamp() string { return s.when.Format("20060102T150405Z") }
 
 // headers returns the headers, each with its line end, that sign a request GET of a path of host without a body.
-func (s awsScope) headers(host, path string) string {
+func (s awsSigner) headers(host, path string) string {
 	const signed = "host;x-amz-content-sha256;x-amz-date"
 	empty := hexDigest("")
 	request := "GET\n" + path + "\n\nhost:" + host + "\nx-amz-content-sha256:" + empty + "\nx-amz-date:" + s.stamp() + "\n\n" + signed + "\n" + empty
 	text := awsAlgorithm + "\n" + s.stamp() + "\n" + s.scope() + "\n" + hexDigest(request)
 	key := []byte("AWS4" + s.key)
 	for part := range strings.SplitSeq(s.scope(), "/") {
-		key = keyed(key, part)
+		key = hmacSHA256(key, part)
 	}
 	return fmt.Sprintf("X-Amz-Date: %s\r\nX-Amz-Content-Sha256: %s\r\nAuthorization: %s Credential=%s/%s, SignedHeaders=%s, Signature=%x\r\n",
-		s.stamp(), empty, awsAlgorithm, s.id, s.scope(), signed, keyed(key, text))
+		s.stamp(), empty, awsAlgorithm, s.id, s.scope(), signed, hmacSHA256(key, text))
 }
 
 func hexDigest(text string) string {
@@ -103,7 +104,7 @@ func hexDigest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func keyed(key []byte, text string) []byte {
+func hmacSHA256(key []byte, text string) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte(text))
 	return h.Sum(nil)

@@ -220,7 +220,7 @@ func TestTheAWSProbeReportsTheStatus(t *testing.T) {
 
 // TestTheProbeSignsAsClientsOfAWSDo, to the letter.
 func TestTheProbeSignsAsClientsOfAWSDo(t *testing.T) {
-	s := awsScope{id: "AKIAPLACEHOLDER", key: "SnapfsPlaceholder", region: "us-east-1", when: time.Now().UTC().Truncate(time.Second)}
+	s := awsSigner{id: "AKIAPLACEHOLDER", key: "SnapfsPlaceholder", region: "us-east-1", when: time.Now().UTC().Truncate(time.Second)}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://198.18.0.1:8001"+HTTPRulePath, http.NoBody)
 	if err != nil {
 		t.Fatal(err)

@@ -55,9 +55,8 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 	return nil
 }
 
-// Remove removes a locked sandbox. First it calls last, the caller's final step, and removes nothing if that
-// returns an error. It releases the lock.
-func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() error) error {
+// Remove removes a locked sandbox and releases the lock.
+func (sb *Store) Remove(ctx context.Context, h *catalog.Locked) error {
 	intent, err := sb.cat.Begin(catalog.Removing, h.Name, h.ID)
 	if errors.Is(err, errs.ErrNoSpace) {
 		intent, err = new(catalog.Intent), nil // removing frees space
@@ -65,9 +64,7 @@ func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() erro
 	if err != nil {
 		return err
 	}
-	if err = last(); err == nil {
-		err = sb.DiscardHeld(ctx, h)
-	}
+	err = sb.DiscardHeld(ctx, h)
 	sb.End(intent) // the rest is in the trash
 	return err
 }

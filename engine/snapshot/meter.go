@@ -5,7 +5,7 @@ import "context"
 // A Meter is a backend that can measure the disk space that only certain snapshots hold, which
 // becomes free when they are removed.
 type Meter interface {
-	// MeasureHeld returns, for each i, the bytes of disk space that only the snapshots ids[i:] hold: what
+	// MeasureExclusive returns, for each i, the bytes of disk space that only the snapshots ids[i:] hold: what
 	// remains to be freed after the removal of ids[:i]. Space that a fork, another snapshot or the real tree
 	// shares does not count. The result has as many elements as ids. An empty id, and one that does not
 	// exist, holds nothing.
@@ -13,12 +13,12 @@ type Meter interface {
 	// Without ids it only reports whether this process can measure. Cost: in proportion to the number of
 	// snapshots of the backend, and to the files and extents that were written in the state of the snapshots
 	// ids. Errors: errs.ErrNotSupported (this process, or this tree, cannot be measured), errs.ErrInterrupted.
-	MeasureHeld(ctx context.Context, ids []ID) ([]Bytes, error)
+	MeasureExclusive(ctx context.Context, ids []ID) ([]Bytes, error)
 }
 
-// SumHeld returns the result of [Meter.MeasureHeld] for n snapshots from pieces of disk space: each
+// SumExclusive returns the result of [Meter.MeasureExclusive] for n snapshots from pieces of disk space: each
 // calls its argument with the size of a piece and the index of the last snapshot that shares it.
-func SumHeld(n int, each func(add func(size Bytes, last int))) []Bytes {
+func SumExclusive(n int, each func(add func(size Bytes, last int))) []Bytes {
 	held := make([]Bytes, n)
 	each(func(size Bytes, last int) { held[last] += size })
 	for i := n - 2; i >= 0; i-- {

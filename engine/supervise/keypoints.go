@@ -21,7 +21,7 @@ func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command is
 // settleKeyPoint takes the automatic snapshot of a locked sandbox that its supervisor has postponed, if any. It takes
 // none of a sandbox that is being removed; if that fails, the next command takes it.
 func (sv *Manager) settleKeyPoint(ctx context.Context, h *catalog.Locked) {
-	if h.Policy.KeyPoints == nil || !sv.keyPoints.Waits(h.Name) || sv.leavesSync(h) {
+	if h.Policy.KeyPoints == nil || !sv.keyPoints.HasPostponed(h.Name) || sv.beingRemoved(h) {
 		return
 	}
 	// The container is idle: a command would get a new one. Sealing the trees of one that has ended copies nothing.

@@ -16,8 +16,8 @@ const staysTimeout = 10 * time.Second
 // and releases the lock.
 //
 // Meanwhile an intent in the catalogue announces the removal. A supervisor that ends while its sandbox is being removed
-// does not write the sandbox's files to the disk, which takes long if there are many. After an error Remove does that, if
-// the sandbox still exists; after the death of this process the next command does. Errors: those of discard,
+// does not write the sandbox's files to the disk, which takes long if there are many. After an error Remove does that,
+// if the sandbox still exists; after the death of this process the next command does. Errors: those of discard,
 // [Manager.Stop] and [Manager.Hold].
 func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *catalog.Locked) error) error {
 	rec, err := sv.cat.Get(name)
@@ -46,7 +46,8 @@ func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *cata
 // errReplaced means that another sandbox has the name by now.
 var errReplaced = errors.New("another sandbox has the name")
 
-// endAndDiscard does what [Manager.Remove] does while its intent announces that. Error: also errReplaced.
+// endAndDiscard ends the processes of the sandbox of rec, locks it and calls discard, for [Manager.Remove], which has
+// announced the removal. Errors: those of Remove, and errReplaced.
 func (sv *Manager) endAndDiscard(ctx context.Context, rec *catalog.Record, discard func(h *catalog.Locked) error) error {
 	if err := sv.end(ctx, rec); err != nil {
 		return err
@@ -67,8 +68,8 @@ func (sv *Manager) endAndDiscard(ctx context.Context, rec *catalog.Record, disca
 }
 
 // syncWhatStays ends the intent of a removal that failed. If the sandbox still exists, and its supervisor has ended
-// without that, it first writes the sandbox's files to the disk. It does both under the sandbox's lock, under which a
-// supervisor looks for the intent.
+// without a sync, it first writes the sandbox's files to the disk. It does both under the sandbox's lock, which a
+// supervisor holds while it looks for the intent.
 func (sv *Manager) syncWhatStays(ctx context.Context, rec *catalog.Record, intent *catalog.Intent) error {
 	defer sv.sandboxes.End(intent)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), staysTimeout)
@@ -88,7 +89,7 @@ func (sv *Manager) syncWhatStays(ctx context.Context, rec *catalog.Record, inten
 	return sv.SyncEnded(ctx, h)
 }
 
-// SyncEnded does what [Manager.Sync] does if no process runs in the sandbox. Otherwise its supervisor will do it.
+// SyncEnded calls [Manager.Sync] if no process runs in the sandbox. Otherwise its supervisor will do that.
 func (sv *Manager) SyncEnded(ctx context.Context, h *catalog.Locked) error {
 	if h.Ephemeral || h.State != catalog.Ready {
 		return nil // it belongs to a command, which is its supervisor
@@ -103,8 +104,8 @@ func (sv *Manager) SyncEnded(ctx context.Context, h *catalog.Locked) error {
 	return sv.Sync(ctx, h)
 }
 
-// leavesSync reports whether the supervisor of a locked sandbox, whose container has ended, leaves the sandbox as it is
-// for the command that removes it.
-func (sv *Manager) leavesSync(h *catalog.Locked) bool {
+// beingRemoved reports whether a living process has announced the removal of a locked sandbox. The supervisor, whose
+// container has ended, then leaves the sync of the sandbox to that process.
+func (sv *Manager) beingRemoved(h *catalog.Locked) bool {
 	return sv.cat.UnderWay(catalog.Removing, h.ID) != nil
 }

@@ -168,7 +168,7 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	}
 	if err == nil {
 		h.timers = append(h.timers, reading.Stop)
-		h.giveUpReading = reading.GiveUp
+		h.cancelReading = reading.Cancel
 		h.record = func() { sv.recordOriginals(ctx, held.Name, held.ID) }
 		if err = fault.Point(ctx, "let commands in"); err == nil {
 			err = sv.baseline.OpenWindow(ctx, &before, reading)
@@ -234,8 +234,8 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 }
 
 // endIdle ends a container in which nothing runs, under the sandbox's lock, and returns true. It returns false if a
-// command arrived before it got the lock. It also removes an expired sandbox and takes a postponed snapshot. It leaves a
-// sandbox that is being removed as it is.
+// command arrived before it got the lock. It also removes an expired sandbox and takes a postponed snapshot. It leaves
+// a sandbox that is being removed as it is.
 func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := sv.cat.Lock(ctx, name)
@@ -255,12 +255,12 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 		held.LimitHit = hit
 		err = held.Save() // before clients get their status, see recordLimitHit
 	}
-	removing := sv.leavesSync(held)
+	removing := sv.beingRemoved(held)
 	if removing {
-		h.giveUpReading()
+		h.cancelReading()
 	}
 	err = errors.Join(err, h.Close(ctx))
-	if err == nil && (removing || sv.leavesSync(held)) {
+	if err == nil && (removing || sv.beingRemoved(held)) {
 		return true, nil
 	}
 	held.LimitHit = cmp.Or(h.Hit, held.LimitHit) // Sync saves it

@@ -83,8 +83,9 @@ type containerStart struct {
 }
 
 // startContainer starts a sandbox's container, and command in it if command is not nil. prepared and allowed are a
-// prepared container and its limits; whichever is nil is created here. search finds the host's secrets, to be hidden. An
-// attempt that fails is repeated if filesystems were mounted or unmounted meanwhile. After an error the limits are closed.
+// prepared container and its limits; whichever is nil is created here. search finds the host's secrets, to be hidden.
+// An attempt that fails is repeated if filesystems were mounted or unmounted meanwhile. After an error the limits are
+// closed.
 func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, search *hostfs.Search, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	s := &containerStart{manager: sv, rec: rec, prepared: prepared, resources: allowed, search: search, command: command}
 	defer s.retry.Close()

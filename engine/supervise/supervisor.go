@@ -44,8 +44,8 @@ type Supervisor struct {
 	starting   func(*isolate.Command) (*events.Start, error)                                      // has a command witnessed
 	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit))                // announces a command
 	afterExec  func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) // takes a snapshot
-	// giveUpReading ends the reading of the workspace early, for a sandbox that is being removed.
-	giveUpReading func()
+	// cancelReading ends the reading of the workspace early, for a sandbox that is being removed.
+	cancelReading func()
 	record        func() // records originals of what was changed; nil for an ephemeral sandbox
 	Resources     *resources.Resources
 	idMappers     *idMappers             // of its trees, or nil
@@ -393,8 +393,8 @@ func (w *execRequest) command(files []*os.File) (c isolate.Command, outputs *rel
 }
 
 // endOutputs waits until the output of a command that has ended with the status st is in the client's files. If it
-// cannot be written, as on a full disk, endOutputs notifies the client, and the status that it returns is not 0. It does
-// not wait for the output once gone is closed, because the client has closed the connection.
+// cannot be written, as on a full disk, endOutputs notifies the client, and the status that it returns is not 0. It
+// does not wait for the output once gone is closed, because the client has closed the connection.
 func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status, gone <-chan struct{}) isolate.Status {
 	outputs.End(gone)
 	if lost := outputs.Lost(); lost != nil {

@@ -12,7 +12,7 @@ const (
 	btrfsLogicalInoV2 = 59
 	// btrfsWholeExtent asks for all references to an extent, whichever part of it they use.
 	btrfsWholeExtent = 1
-	// btrfsMostHolders is the largest buffer for references, in 8 bytes, that the kernel fills (16 MiB).
+	// btrfsMostHolders is the largest buffer for references that the kernel fills, in units of 8 bytes (16 MiB).
 	btrfsMostHolders = 1 << 21
 )
 
@@ -26,10 +26,10 @@ type btrfsLogicalInoArgs struct {
 // holderBuffers pools the buffers into which [Holders] reads references.
 var holderBuffers = sync.Pool{New: func() any { return new([1 << 13]uint64) }}
 
-// Holders calls visit with the id of the subvolume of each reference to the data extent at address, of the
-// filesystem of fd, until visit returns false. A subvolume that shares the extent several times occurs
-// several times, and a deleted one until the kernel has freed its data; see [IsThere]. Root only
-// (CAP_SYS_ADMIN). An extent that no longer exists has no references. Errors: ENOBUFS if there are more than 700,000 references.
+// Holders calls visit with the id of the subvolume of each reference to the data extent at address, of the filesystem
+// of fd, until visit returns false. A subvolume that shares the extent several times occurs several times. A deleted
+// subvolume occurs until the kernel has freed its data; see [IsThere]. An extent that no longer exists has no
+// references. Only root (CAP_SYS_ADMIN) can call it. Errors: ENOBUFS if there are more than 700,000 references.
 func Holders(fd int, address uint64, visit func(subvolume uint64) bool) error {
 	pooled, _ := holderBuffers.Get().(*[1 << 13]uint64)
 	defer holderBuffers.Put(pooled)

@@ -14,17 +14,18 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Cache is a directory in which the programs of packages are stored, a file for each package, so that the next call need
-// not look at all files of a package: Node.js has 5,000. "" stores nothing. No other user may write to the directory.
+// A Cache is a directory in which the programs of packages are stored, a file for each package, so that the next call
+// need not look at all files of a package: Node.js has 5,000. "" stores nothing. No other user may write to the
+// directory.
 type Cache string
 
-// settled is how long before a call dpkg must have changed a package's list last for its programs to be stored: while it
-// installs the package, they may change without the list.
+// settled is how long before a call dpkg must have changed a package's list last for its programs to be stored: while
+// it installs the package, they may change without the list.
 const settled = 10 * time.Minute
 
-// Programs returns the programs of a package as the function [Programs] does. If dpkg has not changed its lists since they
-// were stored, it only checks that each is still an executable regular file. Then a file of the package that became
-// executable otherwise than by dpkg is missing, so a caller who forbids programs needs the function Programs.
+// Programs returns the programs of a package as the function [Programs] does. If dpkg has not changed its lists since
+// the programs were stored, it only checks that each is still an executable regular file. It then misses a file of the
+// package that became executable otherwise than by dpkg, so a caller who forbids programs needs the function Programs.
 func (c Cache) Programs(pkg string) (programs []string, installed bool, err error) {
 	return host.cached(c, pkg)
 }
@@ -48,8 +49,8 @@ func (db database) cached(c Cache, pkg string) (programs []string, installed boo
 	return programs, installed, nil
 }
 
-// stamp returns a text that is another one after dpkg has changed its list of a package's files. young is set if dpkg has
-// changed it just now.
+// stamp returns a text that differs once dpkg has changed its list of a package's files. young is set if dpkg has
+// changed the list within the time settled.
 func (db database) stamp(pkg string) (stamp string, young bool) {
 	var b strings.Builder
 	for _, name := range append(db.lists(pkg), "../arch", "../diversions") {
@@ -64,7 +65,8 @@ func (db database) stamp(pkg string) (stamp string, young bool) {
 	return b.String(), young
 }
 
-// stored returns the programs in the file of a [Cache], or nil if it has another stamp, or one of them is none any more.
+// stored returns the programs in the file of a [Cache], or nil if the file has another stamp, or one of them is no
+// longer a program.
 func stored(file, stamp string) []string {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -63,9 +63,9 @@ func storedWhiteouts(images string, o *Overlay, hidden []Hidden) (dir string, he
 // storedIn returns the directory in the directory images that contains the directories with whiteouts.
 func storedIn(images string) string { return filepath.Join(images, "names") }
 
-// holdStored opens and locks the directory with whiteouts dir, so that it is not removed before the caller closes it, and
-// notes that it is used. Errors: fs.ErrNotExist; others for a directory that is being removed, and for a file, which says
-// that the filesystem holds no whiteouts.
+// holdStored opens and locks the directory with whiteouts dir, so that it is not removed before the caller closes it,
+// and notes that it is used. Errors: fs.ErrNotExist; others for a directory that is being removed, and for a file,
+// which says that the filesystem holds no whiteouts.
 func holdStored(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -141,8 +141,8 @@ func pruneStored(all, name string) error {
 	return err
 }
 
-// outside reports whether the directory dir certainly lies outside of the directory tree, so that both can be layers of one
-// overlay. The names do not say that: another mount may have a part of the same filesystem.
+// outside reports whether the directory dir certainly lies outside of the directory tree, so that both can be layers of
+// one overlay. The names do not say that: another mount may have a part of the same filesystem.
 func outside(dir, tree string) bool {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
@@ -187,8 +187,8 @@ func oneDevice(path string) bool {
 	return false
 }
 
-// unfinished begins the names of directories that are not complete: those being made or removed. One that is an hour old
-// was left by a process that was killed.
+// unfinished begins the names of directories that are not complete: those being made or removed. One that is an hour
+// old was left by a process that was killed.
 const unfinished = "new-"
 
 // makeWhiteoutDir makes the directory dir with whiteouts for the absent names of hidden, or an empty file of that name

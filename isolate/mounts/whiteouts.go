@@ -21,10 +21,10 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The whiteouts of hidden names are the same at nearly every start. To make some hundreds of them in a tmpfs took longer
-// than all other mounts together. So an EROFS image, a file that Linux mounts since 6.12, has them ready. The image is
-// read-only, so containers that mount one image share nothing that they could change. The attributes of directories
-// change often; the tmpfs above the image has them.
+// The whiteouts of hidden names are the same at nearly every start. To make some hundreds of them in a tmpfs took
+// longer than all other mounts together. So an EROFS image, a file that Linux mounts since 6.12, has them ready. The
+// image is read-only, so containers that mount one image share nothing that they could change. The attributes of
+// directories change often; the tmpfs above the image has them.
 
 // maxImages is the greatest number of images in their directory. Few are in use: snapfs makes another one when a user's
 // home directory appears, or when a secret is written where there was none.
@@ -151,9 +151,9 @@ func makeImage(file string, hidden []Hidden) error {
 	return os.Rename(f.Name(), file)
 }
 
-// nestable reports whether the kernel can mount the image file as a layer of an overlay that is itself a layer of another
-// one. Some releases of Linux count the image as one more filesystem of the stack, whose depth is limited, so that
-// programs in a container could mount no overlay.
+// nestable reports whether the kernel can mount the image file as a layer of an overlay that is itself a layer of
+// another one. Some releases of Linux count the image as one more filesystem of the stack, whose depth is limited, so
+// that programs in a container could mount no overlay.
 func nestable(file string) bool {
 	lower, err := mountImage(file)
 	if err != nil {

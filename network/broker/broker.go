@@ -108,8 +108,8 @@ func (b *Broker) Takes(name string, port uint16) bool {
 	return network.Fold(name) != "" && (b.Labelled() || b.Names(name, port))
 }
 
-// Names reports whether the settings of the sandbox say more about name on port than that its requests are searched: a
-// network rule with methods, a budget or a secret is about that server.
+// Names reports whether a secret, a budget or a network rule with methods applies to the server name on port. Labels
+// alone, for which the proxy searches the requests to every server, do not count; see [Broker.Takes].
 func (b *Broker) Names(name string, port uint16) bool {
 	name = network.Fold(name)
 	return name != "" && (b.options.Rules().Reads(name, port) || b.meters(name) ||

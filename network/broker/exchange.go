@@ -304,7 +304,7 @@ func (c *exchange) isHost(host string) bool {
 // person has allowed it, or a refusal if neither does.
 func (c *exchange) rule(q network.Request) (string, *refusal) {
 	rule, ok := c.broker.options.Rules().Request(q)
-	if !ok && c.to.Once && !c.broker.Names(q.Name, q.Port) { // else the settings have come to say more about this server
+	if !ok && c.to.Once && !c.broker.Names(q.Name, q.Port) { // else a secret, a budget or a rule with methods has since been set for this server
 		return c.to.Rule, nil
 	}
 	if !ok {

@@ -161,7 +161,7 @@ func (s *State) settle(model string, used Count, estimated bool) {
 type line struct {
 	// Compacted numbers a line that compacts the file. It is first, within the bytes of headSize.
 	Compacted int64 `json:"compacted,omitempty"`
-	// Total is a summary of everything before this line, but for the requests that are not over: Open.
+	// Total is a summary of everything before this line, except for Open, the requests that had not ended by then.
 	Total *State `json:"total,omitempty"`
 	Open  []line `json:"open,omitempty"`
 	ID    int64  `json:"id,omitempty"`

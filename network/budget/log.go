@@ -76,8 +76,8 @@ type logFile struct {
 	compacted int64
 }
 
-// headSize is the number of bytes at the beginning of a file by which a process sees that another one compacted it. They
-// hold the number of the first line's Compacted.
+// headSize is the number of bytes at the beginning of a file by which a process sees that another one compacted it.
+// They hold the number of the first line's Compacted.
 const headSize = 40
 
 // openLog opens and locks the file with the lines of the ledger of the sandbox with the directory dir. It creates the
@@ -107,8 +107,8 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// readNew returns the bytes that were appended to the file since the last call, or the whole file and true if it may have
-// been compacted since. It sets cut and shared. The caller has locked the file.
+// readNew returns the bytes that were appended to the file since the last call, or the whole file and true if it may
+// have been compacted since. It sets cut and shared. The caller has locked the file.
 func (f *logFile) readNew() (text []byte, compacted bool, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -225,12 +225,12 @@ func (l *Ledger) write(one line) error {
 	return nil
 }
 
-// minCompact is the size in bytes beyond which a file is compacted. It has the lines of a thousand requests, which take a
-// new proxy some milliseconds to read.
+// minCompact is the size in bytes beyond which a file is compacted. It has the lines of a thousand requests, which take
+// a new proxy some milliseconds to read.
 const minCompact = 128 << 10
 
-// compactLarge compacts the file if it is large. After an error, as of a full disk, the file counts the same, and the next
-// request tries again. The caller has locked the file.
+// compactLarge compacts the file if it is large. After an error, as of a full disk, the file counts the same, and the
+// next request tries again. The caller has locked the file.
 func (l *Ledger) compactLarge() {
 	// A multiple of the size after the last time makes the cost a small part of that of the requests.
 	if l.log.size > max(minCompact, 4*l.log.compacted) {
@@ -305,8 +305,8 @@ func Open(dir string) (_ *Ledger, err error) {
 	return l, nil
 }
 
-// settleOwn counts the open reservations of this ledger, whose proxy was killed, in full: those of all ledgers if no other
-// one shares the file. The caller has locked the file.
+// settleOwn counts the open reservations of this ledger, whose proxy was killed, in full: those of all ledgers if no
+// other one shares the file. The caller has locked the file.
 func (l *Ledger) settleOwn() error {
 	for id, r := range l.tally.open {
 		if l.log.shared && r.By != l.by {
@@ -322,9 +322,9 @@ func (l *Ledger) settleOwn() error {
 // Close closes the files of the ledger, in which the budget's requests are logged.
 func (l *Ledger) Close() error { return l.log.Close() }
 
-// Share gives a fork, the sandbox with the directory to, the ledger of the sandbox with the directory from. The requests
-// of either then count for both, also while a proxy has the ledger open. The ledger stays until both sandboxes are
-// removed. The fork gets the present limits of from, if they are stored. to must have no ledger.
+// Share gives a fork, the sandbox with the directory to, the ledger of the sandbox with the directory from. The
+// requests of either then count for both, also while a proxy has the ledger open. The ledger stays until both sandboxes
+// are removed. The fork gets the present limits of from, if they are stored. to must have no ledger.
 func Share(from, to string) error {
 	log, err := openLog(from)
 	if err != nil {

@@ -71,9 +71,9 @@ func (e *Edge) asksAboutName(name string) bool {
 	return ok
 }
 
-// asksAbout reports whether a connection to the destination t, which the rules refuse with the reason why, waits
-// for a person, and returns the rule that would allow it. Nobody is asked about a server that a secret, a budget or a
-// rule with methods names, nor about this host, nor about what would be refused with a rule, too: with labelled files the
+// asksAbout reports whether a connection to the destination t, which the rules refuse with the reason why, waits for a
+// person, and returns the rule that would allow it. Nobody is asked about a server that a secret, a budget or a rule
+// with methods names, nor about this host, nor about what would be refused with a rule, too: with labelled files the
 // answer is about the destination, and the proxy searches each request all the same.
 func (e *Edge) asksAbout(t target, why string) (rule string, ask bool) {
 	if e.questions.wait == 0 || why == "" || t.rule != "" || t.at != 0 || e.unread(t) != "" {

@@ -45,7 +45,8 @@ func Prints(name string, secret []byte) (all []Print) {
 }
 
 // Forms returns a secret as it is, and as it is within encoded text: base64 at each of its three alignments,
-// hexadecimal, escaped for a URL, for HTML, and for JSON, in which some writers escape the slash. Each form is there once.
+// hexadecimal, escaped for a URL, for HTML, and for JSON, in which some writers escape the slash. Each form is there
+// once.
 func Forms(secret []byte) [][]byte {
 	forms := [][]byte{secret}
 	add := func(form []byte) {
@@ -87,7 +88,8 @@ func Forms(secret []byte) [][]byte {
 	return forms
 }
 
-// lowerEscapes returns text, escaped for a URL, with the digits of its escapes in lower case, as some programs write them.
+// lowerEscapes returns text, escaped for a URL, with the digits of its escapes in lower case, as some programs write
+// them.
 func lowerEscapes(text string) string {
 	b := []byte(text)
 	for i := 0; i+2 < len(b); i++ {
@@ -167,8 +169,8 @@ func SearchText(text []byte, prints []Print) *Found {
 	return secretIn(text, prints)
 }
 
-// SecretIn returns the name of the first secret that one of prints recognises in text; "" if there is none. A placeholder
-// is no secret.
+// SecretIn returns the name of the first secret that one of prints recognises in text; "" if there is none. A
+// placeholder is no secret.
 func SecretIn(text []byte, prints []Print) string {
 	if f := secretIn(text, prints); f != nil {
 		return f.Secret

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence"
 )
 
-// Bounds of the records that clients send back cosigned: the size in bytes of the largest, which is read into memory, and
-// how many the server verifies at once.
+// Bounds of the records that clients send back cosigned: the size in bytes of the largest, which is read into memory,
+// and how many the server verifies at once.
 const (
 	maxRecord  = 64 << 20
 	maxCosigns = 2

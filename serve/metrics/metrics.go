@@ -1,6 +1,6 @@
 // Package metrics counts the requests and the sandboxes of a server for Prometheus.
 //
-// Names of sandboxes are not among the labels, because their number is unbounded. How sandboxes are found is above it.
+// Names of sandboxes are not among the labels, because their number is unbounded. The caller counts the sandboxes.
 package metrics
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// A Metrics counts requests and sandboxes. It answers an HTTP request with the numbers, in the text format of Prometheus.
+// A Metrics counts requests and sandboxes. It answers an HTTP request with the numbers, in the text format of
+// Prometheus.
 type Metrics struct {
 	http.Handler
 
@@ -30,8 +31,8 @@ const (
 	stateLabel  = "state"
 )
 
-// New returns the metrics of a server. At each scrape count returns the number of sandboxes in each state; its error goes
-// to the scrape.
+// New returns the metrics of a server. At each scrape count returns the number of sandboxes in each state; its error
+// goes to the scrape.
 func New(count func(context.Context) (map[string]int, error)) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "snapfs_http_requests_total", Help: "Answered requests."}, []string{routeLabel, statusLabel}),

@@ -1,7 +1,7 @@
 // Package replay remembers the responses of a server to requests that a client marks by a key of its own, so that a
 // repeated request, after a response that was lost, gets the same response and does nothing twice.
 //
-// Who has which key, and how a response is sent, is above it.
+// The caller makes a key unique among clients, and sends the stored response.
 package replay
 
 import (
@@ -25,8 +25,8 @@ const (
 // A Sum identifies a request, or its body: the hash of it.
 type Sum = [sha256.Size]byte
 
-// A Store remembers the responses. It is in memory only. The zero value is empty, and its methods are safe for concurrent
-// use.
+// A Store remembers the responses. It is in memory only. The zero value is empty, and its methods are safe for
+// concurrent use.
 type Store struct {
 	// Streams are the content types of responses, besides texts, that are never remembered.
 	Streams []string
@@ -49,7 +49,7 @@ type Response struct {
 	done  chan struct{}
 }
 
-// Done is closed when the request was served.
+// Done returns a channel that is closed once the request was served.
 func (r *Response) Done() <-chan struct{} { return r.done }
 
 // Find returns the response to the request with this key, or nil if too many are remembered. first is set if the key is
@@ -86,8 +86,8 @@ func (r *Response) ended() bool {
 	}
 }
 
-// Finish stores in r the response that w has recorded. It forgets a server error, after which the client must try again, a
-// stream, and a response that is too long.
+// Finish stores in r the response that w has recorded. It forgets a server error, after which the client must try
+// again, a stream, and a response that is too long.
 func (s *Store) Finish(key Sum, r *Response, w *Recorder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

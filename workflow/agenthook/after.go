@@ -74,13 +74,13 @@ func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	looked := h.lookForDrift(ctx, e, l.Sandbox)
+	found := h.searchDrift(ctx, e, l.Sandbox)
 	err = checkpoint(ctx, e, l, Checkpoint{Call: c.ID, Tool: c.Tool, Turn: ev.turn()})
-	look := <-looked
+	drift := <-found
 	if err != nil {
 		return nil, err
 	}
-	text, err := look.text(ctx, e, l)
+	text, err := drift.text(ctx, e, l)
 	if err != nil || text == "" {
 		return nil, err
 	}
@@ -91,26 +91,26 @@ func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) 
 // at most, so that the agent's next call is not delayed. Then the drift is not reported.
 const compareTime = 5 * time.Millisecond
 
-// A look is the result of a search for the drift of the real workspace of an agent's sandbox.
-type look struct {
+// A driftResult is the result of a search for the drift of the real workspace of an agent's sandbox.
+type driftResult struct {
 	report compare.DriftReport
 	err    error
 }
 
-// lookForDrift searches the real workspace of a sandbox for drift while the caller does something else, and sends the
+// searchDrift searches the real workspace of a sandbox for drift while the caller does something else, and sends the
 // result. A workspace too large for h.LookTime is not searched.
-func (h *Handler) lookForDrift(ctx context.Context, e *engine.Engine, sandbox string) <-chan look {
-	found := make(chan look, 1)
+func (h *Handler) searchDrift(ctx context.Context, e *engine.Engine, sandbox string) <-chan driftResult {
+	found := make(chan driftResult, 1)
 	go func() {
 		r, err := e.Compare.DriftWithin(ctx, sandbox, h.LookTime, h.LookTime+compareTime)
-		found <- look{r, err}
+		found <- driftResult{r, err}
 	}()
 	return found
 }
 
 // text returns a text for the model about the drift of the real workspace, or "" if there is none or the
 // model got the same text before.
-func (d look) text(ctx context.Context, e *engine.Engine, l *Lease) (string, error) {
+func (d driftResult) text(ctx context.Context, e *engine.Engine, l *Lease) (string, error) {
 	r := d.report
 	if d.err != nil || !r.Known || len(r.Paths) == 0 {
 		return "", d.err

@@ -53,8 +53,8 @@ func (ev *event) turn() string {
 	return ev.Turn
 }
 
-// runsShell reports whether the event is about a call that runs a command of the shell: by the agent's tool for that, or
-// by Monitor of Claude Code, which watches the output of a command, or else a web socket.
+// runsShell reports whether the event is about a call that runs a command of the shell: by the agent's tool for that,
+// or by Monitor of Claude Code, which watches the output of a command, or else a web socket.
 func (ev *event) runsShell() bool {
 	switch ev.Tool {
 	case "Bash", "bash":

@@ -39,13 +39,12 @@ const previewDir = "previews"
 const askAgain = "\n\nThe command has not run on the real files, and nobody has refused it. To run it, call the tool again with the same command: " +
 	"the user then sees these effects and decides."
 
-// permissionRequest answers the event that a coding agent is about to ask the person whether it may run a
-// command of the shell. It first runs the command in a throw-away clone (of the sandbox in which the session
-// works, or else of the workspace). Codex shows the person the text of this hook before it asks, and the plugin of
-// opencode shows it beside the question. Claude Code
-// shows none with its question, so the reply has the model call the tool again; the hook before that call,
-// preToolUse, has the effects shown with the question, and this hook then leaves the question to the person.
-// It never allows a command.
+// permissionRequest answers the event that a coding agent is about to ask the person whether it may run a command of
+// the shell. It first runs the command in a throw-away clone (of the sandbox in which the session works, or else of the
+// workspace). Codex shows the person the text of this hook before it asks, and the plugin of opencode shows it beside
+// the question. Claude Code shows none with its question, so the reply has the model call the tool again; the hook
+// before that call, preToolUse, has the effects shown with the question, and this hook then leaves the question to the
+// person. It never allows a command.
 func (h *Handler) permissionRequest(ctx context.Context, ev *event) ([]byte, error) {
 	if !ev.runsShell() || os.Getenv("SNAPFS_SANDBOX") != "" {
 		return nil, nil // another tool, or the agent itself runs in a sandbox

@@ -110,7 +110,7 @@ func removeUnchanged(ctx context.Context, e *engine.Engine, sandbox string, pati
 	if changed, err := everChanged(ctx, e, h.Record); err != nil || changed {
 		return false, err
 	}
-	err = e.Sandboxes.Remove(ctx, h, func() error { return nil })
+	err = e.Sandboxes.Remove(ctx, h)
 	return err == nil, err
 }
 

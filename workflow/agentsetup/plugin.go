@@ -47,9 +47,9 @@ export const Snapfs = async ({ client, directory }) => ({
 `
 
 // The parts of the plugin for opencode that show the effects of a shell command, from a throw-away clone, when opencode
-// asks the person for a permission to run it. opencode 1.18.33 calls the hook permission.ask of no plugin, but passes it
-// the event permission.asked and does not wait for its end. The person sees the effects as a toast beside the question.
-// opencode asks after tool.execute.before, where the plugin sees the command.
+// asks the person for a permission to run it. opencode 1.18.33 calls the hook permission.ask of no plugin, but passes
+// it the event permission.asked and does not wait for its end. The person sees the effects as a toast beside the
+// question. opencode asks after tool.execute.before, where the plugin sees the command.
 const (
 	previewImport = `import { spawn } from "node:child_process"
 `

@@ -124,9 +124,9 @@ func (s *Store) checkpoint(l *audit.Log, id string) (*audit.Tree, []byte, error)
 // ErrNotCosigned is matched by the error for a file that is no copy of a sandbox's evidence with a cosignature.
 var ErrNotCosigned = errors.New("the file is no cosigned copy of this record")
 
-// AddCosigned stores the cosignatures of text, an evidence bundle of the sandbox with this id to which another party has
-// added one. It returns the last one. Errors: errs.ErrCorrupt, and also ErrNotCosigned if the cause is the bundle: it is
-// not as it was signed, or not of this log.
+// AddCosigned stores the cosignatures of text, an evidence bundle of the sandbox with this id to which another party
+// has added one. It returns the last one. Errors: errs.ErrCorrupt, and also ErrNotCosigned if the cause is the bundle:
+// it is not as it was signed, or not of this log.
 func (s *Store) AddCosigned(id string, text []byte) (*Cosigned, error) {
 	l := s.Log(id)
 	key, err := s.Key()

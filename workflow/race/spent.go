@@ -6,8 +6,9 @@ import (
 )
 
 // watchBudget stores in Attempt.Why that the budget of the attempt's requests is spent, at the first request that is
-// refused for it, with a hint to increase it in the profile: no command could increase it, since the sandbox ends with the
-// attempt. The caller calls stop once, after the end of the sandbox's network proxy, which reports the last refusal.
+// refused for it, with a hint to increase it in the profile: no command could increase it, since the sandbox ends with
+// the attempt. The caller calls stop once, after the end of the sandbox's network proxy, which reports the last
+// refusal.
 func (l *attemptRunner) watchBudget() (stop func()) {
 	if l.s.Supervisor == nil || l.s.Supervisor.Journal == nil {
 		return func() {} // it has no proxy, and so no budget

@@ -34,8 +34,8 @@ func digestOf(text string) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// labelsTrial returns the test of a label: a file of the host is labelled secret, and the probe in the sandbox sends its
-// content to a server that the network rules allow.
+// labelsTrial returns the test of a label: a file of the host is labelled secret, and the probe in the sandbox sends
+// its content to a server that the network rules allow.
 func labelsTrial(host *probeHost) trial {
 	text := strings.Repeat(catalog.NewID(), 10)
 	return trial{probe: "labels", args: []string{host.web, text}, prepare: func(req *hostfs.Request) (func(), error) {
@@ -63,8 +63,8 @@ func askTrial(host *probeHost) trial {
 	}}
 }
 
-// baseTrial returns the test of a base URL, by which programs in a sandbox reach one server of a secret without TLS. The
-// URL leads to one path of a server that breaks off TLS: what the proxy passes on gets the status 502.
+// baseTrial returns the test of a base URL, by which programs in a sandbox reach one server of a secret without TLS.
+// The URL leads to one path of a server that breaks off TLS: what the proxy passes on gets the status 502.
 func baseTrial(host *probeHost) trial {
 	value := catalog.NewID() + catalog.NewID()
 	const url = "SNAPFS_PROVE_URL"
@@ -75,9 +75,9 @@ func baseTrial(host *probeHost) trial {
 	}}
 }
 
-// awsTrial returns the test of keys of AWS, with which the proxy signs requests anew: a program prints made-up ones, and
-// the probe sends requests to one path of their server by a base URL, since it has no TLS. What the proxy passes on gets
-// the status 502, as from baseTrial's server.
+// awsTrial returns the test of keys of AWS, with which the proxy signs requests anew: a program prints made-up ones,
+// and the probe sends requests to one path of their server by a base URL, since it has no TLS. What the proxy passes on
+// gets the status 502, as from baseTrial's server.
 func awsTrial(host *probeHost) trial {
 	key := catalog.NewID() + catalog.NewID()
 	const url = "SNAPFS_PROVE_URL"

@@ -22,8 +22,8 @@ var (
 )
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
-// workspace is read-only or is not in a list of writable paths, a program is denied, is not in a list of allowed ones or
-// has another content than the list says, and a hidden file has another name in the workspace.
+// workspace is read-only or is not in a list of writable paths, a program is denied, is not in a list of allowed ones
+// or has another content than the list says, and a hidden file has another name in the workspace.
 func (p *prover) ruleTrials() []trial {
 	program, err := run.Look("true")
 	if err == nil {
@@ -81,7 +81,8 @@ func unlisted(workspace string) string {
 
 // requestTrials returns the tests of rules about requests that the network proxy reads: a secret of which only a
 // placeholder is inside, a spent budget of tokens, a network rule that allows one method and one path, a file with a
-// label, a connection that waits for a person, a base URL, and keys of AWS. host serves the requests that are allowed. It returns none for a request without network rules.
+// label, a connection that waits for a person, a base URL, and keys of AWS. host serves the requests that are allowed.
+// It returns none for a request without network rules.
 func (p *prover) requestTrials(host *probeHost) []trial {
 	rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network)
 	if !allowed {

@@ -87,8 +87,8 @@ func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 // first takes and releases the sandbox's lock, by which the snapshot is taken. The record lists every automatic
 // snapshot that was due when Settled was called.
 func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Record, error) {
-	// Waits comes before the record: a snapshot that waits no more is in a record that is read after this.
-	waits := e.KeyPoints.Waits(name)
+	// HasPostponed comes first: a record that is read later lists a snapshot that is no longer postponed.
+	waits := e.KeyPoints.HasPostponed(name)
 	if err := fault.Point(ctx, "read the record"); err != nil {
 		return nil, err
 	}

@@ -51,9 +51,9 @@ type Received struct {
 // stays in the state directory, if there is space, until a resumed transfer completes it
 // ([Client.Offers] names it), [Client.Forget] removes it, or a week has passed.
 //
-// Errors: errs.ErrCorrupt (truncated, damaged, or not a stream), ErrExists (the name or the
-// snapshot), ErrNotFound (the base or the workspace), ErrInvalid (a budget, and a network whose requests nobody counts),
-// ErrInterrupted, and those of [engine.Engine.New].
+// Errors: errs.ErrCorrupt (truncated, damaged, or not a stream), ErrExists (the name or the snapshot), ErrNotFound (the
+// base or the workspace), ErrInvalid (a budget, and a network whose requests nobody counts), ErrInterrupted, and those
+// of [engine.Engine.New].
 func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
 	in, l, err := stream.Open(r)
 	if err != nil {

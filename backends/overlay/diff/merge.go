@@ -20,10 +20,10 @@ type merger struct {
 	ctx  context.Context
 	out  *os.File
 	link map[inode]string // the first name of each inode with several links
-	// copies is set once a file could not be cloned: the filesystem has no reflinks. small is the buffer for files
-	// that are read and written at once then.
-	copies bool
-	small  []byte
+	// noReflink is set if the last file could not be cloned, because the filesystem has no reflinks. small is then the
+	// buffer into which a small file is read at once.
+	noReflink bool
+	small     []byte
 }
 
 type inode struct {
@@ -143,7 +143,7 @@ func (m *merger) put(name string, at int, parent, s *Stack) error {
 		m.link[inode{s.Top, s.Stat.Ino}] = name
 	}
 	if s.data == s.Top && s.Stat.IsRegular() {
-		return m.complete(at, name, s)
+		return m.copyFile(at, name, s)
 	}
 	if err := m.special(at, base, s); err != nil {
 		return err
@@ -193,9 +193,9 @@ func (m *merger) target(s *Stack) (string, error) {
 	return string(buf[:max(n, 0)]), store.PathError("readlink", s.at[s.Top], err)
 }
 
-// complete makes the regular file name in the directory dir of the merged layer, with the content and the attributes
-// that it has in one layer. Such a file has none of overlayfs's own attributes that setPlacement sets.
-func (m *merger) complete(dir int, name string, s *Stack) error {
+// copyFile makes the regular file name in the directory dir of the merged layer, with the content and the attributes
+// that it has in one layer. Such a file has none of the attributes of overlayfs itself that setPlacement sets.
+func (m *merger) copyFile(dir int, name string, s *Stack) error {
 	dst, err := create(dir, path.Base(name))
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (m *merger) copyContent(dst, src *os.File, st vfs.Stat) error {
 	if st.Size == 0 {
 		return nil
 	}
-	if m.copies && st.Size <= smallFile {
+	if m.noReflink && st.Size <= smallFile {
 		if m.small == nil {
 			m.small = make([]byte, smallFile)
 		}
@@ -233,7 +233,7 @@ func (m *merger) copyContent(dst, src *os.File, st vfs.Stat) error {
 		}
 	}
 	cloned, err := vfs.CopyFile(dst, src)
-	m.copies = !cloned
+	m.noReflink = !cloned
 	return err
 }
 

@@ -23,10 +23,10 @@ var (
 	errUnknown = errors.New("the layers differ in attributes that may mean the same")
 )
 
-// Same reports whether the layers x and y, given by their directories, have the same entries, so that they show the
-// same above equal layers. known is false if it cannot tell: an entry is unreadable for this user, or has other
-// attributes of overlayfs itself, which may mean the same. Either layer may change meanwhile. Cost: a dozen
-// system calls for each entry, and reading files of equal size.
+// Same reports whether the layers x and y, given by their directories, have the same entries, so that a mount with the
+// same lower layers shows the same tree above either. known is false if it cannot tell: an entry is unreadable for this
+// user, or has other attributes of overlayfs itself, which may mean the same. Processes may change either layer
+// meanwhile. Cost: a dozen system calls for each entry, and reading files of equal size.
 func (m Mode) Same(ctx context.Context, x, y string) (same, known bool) {
 	c := layerComparer{Mode: m, ctx: ctx}
 	for i, tree := range []string{x, y} {
@@ -37,7 +37,7 @@ func (m Mode) Same(ctx context.Context, x, y string) (same, known bool) {
 		defer root.Close()
 		c.root[i] = root
 	}
-	_, err := c.node([2]int{int(c.root[0].Fd()), int(c.root[1].Fd())}, "")
+	_, err := c.entry([2]int{int(c.root[0].Fd()), int(c.root[1].Fd())}, "")
 	for c.dirs = []string{""}; err == nil && len(c.dirs) > 0; {
 		name := c.dirs[len(c.dirs)-1]
 		c.dirs = c.dirs[:len(c.dirs)-1]
@@ -102,7 +102,7 @@ func (c *layerComparer) dir(name string) error {
 		if e.Name != entries[1][i].Name {
 			return errDiffers
 		}
-		st, err := c.node(fd, e.Name)
+		st, err := c.entry(fd, e.Name)
 		if err != nil {
 			return err
 		}
@@ -125,9 +125,9 @@ func differsIfGone(err error) error {
 	return err
 }
 
-// node compares the entry name of the two open directories fd, or the directories themselves if name is "", without
-// their entries and without the content of a file. If both are equal, it returns the attributes.
-func (c *layerComparer) node(fd [2]int, name string) (vfs.Stat, error) {
+// entry compares the entry name of the two open directories fd, or the directories themselves if name is "", without
+// the entries of a directory and the content of a file. If both are equal, it returns the attributes.
+func (c *layerComparer) entry(fd [2]int, name string) (vfs.Stat, error) {
 	var st [2]vfs.Stat
 	for i := range fd {
 		var err error
@@ -150,6 +150,8 @@ func (c *layerComparer) node(fd [2]int, name string) (vfs.Stat, error) {
 	return *a, c.attributes(fd, name)
 }
 
+// attributes compares the extended attributes of the entry name of the two directories fd. It returns errDiffers if the
+// user's attributes differ, and errUnknown if only those of overlayfs do.
 func (c *layerComparer) attributes(fd [2]int, name string) error {
 	var all, own [2]map[string]string
 	for i := range fd {
@@ -176,6 +178,7 @@ func (c *layerComparer) attributes(fd [2]int, name string) error {
 	return nil
 }
 
+// targets compares the targets of the symbolic links name in the two directories fd.
 func (c *layerComparer) targets(fd [2]int, name string) error {
 	var target [2]string
 	for i := range fd {

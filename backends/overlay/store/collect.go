@@ -71,21 +71,16 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 func (s *Store) count(k recordCache, locked bool) (*LiveLayers, error) {
 	c := &LiveLayers{Used: map[string]bool{}, Upper: map[string]bool{}, merged: map[string]string{}}
 	for _, dir := range []string{"snapshots", "forks"} {
-		if err := s.countIn(dir, k, c, locked); err != nil {
+		if err := s.eachRecord(dir, k, locked, func(_ string, r *Record) { c.add(r) }); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// countIn adds to c, the layers in use, those that the records in the directory dir name. It reads the
-// records through the cache k. The caller says whether it has the lock exclusively.
-func (s *Store) countIn(dir string, k recordCache, c *LiveLayers, locked bool) error {
-	return s.eachRecord(dir, k, locked, func(_ string, r *Record) { c.add(r) })
-}
-
 // eachRecord calls do with the id and the content of each record in the directory dir, which it reads through
-// the cache k. The caller says whether it has the lock exclusively.
+// the cache k. locked is set if the caller holds the lock. Without the exclusive lock, eachRecord may skip a record that
+// another process is writing.
 func (s *Store) eachRecord(dir string, k recordCache, locked bool, do func(id string, r *Record)) error {
 	ids, err := IDs[string](s, dir)
 	if err != nil || len(ids) == 0 {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HeldOnly returns the layers that only the snapshots ids use, each with the index in ids of the last of its
+// ExclusiveLayers returns the layers that only the snapshots ids use, each with the index in ids of the last of its
 // users. A merged layer counts as used by the users of the layers that it replaces. It reads the records of
 // all snapshots and forks. Errors: ErrCorrupt for an unreadable record.
-func (s *Store) HeldOnly(ctx context.Context, ids []string) (map[string]int, error) {
+func (s *Store) ExclusiveLayers(ctx context.Context, ids []string) (map[string]int, error) {
 	if IsGone(s.Dir) {
 		return nil, nil
 	}

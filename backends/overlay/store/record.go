@@ -50,7 +50,7 @@ const (
 // was killed or is still writing.
 var errIncomplete = errors.New("the record is incomplete")
 
-// errNoMark is the error for a file that is no record of this backend, as after damage to its first line.
+// errNoMark is the error for a file that does not begin with this backend's ownership mark.
 var errNoMark error = errs.New("", "", errs.ErrDenied, "the file does not carry the mark of this backend")
 
 func (r *Record) text() []byte {

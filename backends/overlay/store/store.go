@@ -101,8 +101,8 @@ func Find(id, path string) (Record, error) {
 	return r, err
 }
 
-// Forget removes the record of the snapshot or fork id, the file path, complete or not, if it has this
-// backend's ownership mark. Sweep removes its layers later. Errors: ErrCorrupt, with a hint, for a file without the mark.
+// Forget removes the record of the snapshot or fork id, the file path, complete or not, if it has this backend's
+// ownership mark. Sweep removes its layers later. Errors: ErrCorrupt, with a hint, for a file without the mark.
 func (s *Store) Forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
 		return nil // no record of this backend has such a name

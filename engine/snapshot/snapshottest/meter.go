@@ -18,7 +18,7 @@ func metersSnapshots(x *workbench) {
 	x.write("large", noise(size))
 	x.capture("s1")
 	m := as[snapshot.Meter](x.b)
-	if _, err := m.MeasureHeld(x.Context(), nil); errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
+	if _, err := m.MeasureExclusive(x.Context(), nil); errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 		x.clean()
 		return
 	}
@@ -50,12 +50,12 @@ func metersSnapshots(x *workbench) {
 	x.clean()
 }
 
-// held returns what [snapshot.Meter.MeasureHeld] returns for these snapshots, after everything
+// held returns what [snapshot.Meter.MeasureExclusive] returns for these snapshots, after everything
 // unsaved has been written.
 func (x *workbench) held(m snapshot.Meter, ids []snapshot.ID) []snapshot.Bytes {
 	x.Helper()
 	x.freeSpace()
-	held, err := m.MeasureHeld(x.Context(), ids)
+	held, err := m.MeasureExclusive(x.Context(), ids)
 	x.must(err)
 	if len(held) != len(ids) {
 		x.Fatalf("%d sizes of %d snapshots", len(held), len(ids))

@@ -75,7 +75,7 @@ func (w *Watcher) Watch(ctx context.Context, get func() (*catalog.Record, error)
 // monitors have noticed more than noticed changed files. If moved is closed because the workspace cannot be watched,
 // it waits for pollEvery.
 func (w *Watcher) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
-	var tick <-chan time.Time // nil without drift detectors
+	var tick <-chan time.Time // nil without server monitors
 	if len(w.Compare.MonitorsOf(ctx, rec)) > 0 {
 		t := time.NewTicker(noticeEvery)
 		defer t.Stop()

@@ -42,9 +42,9 @@ func (c Cache) get(path string, st *vfs.Stat) string {
 	return digest
 }
 
-// put stores the digest of the program at path, which had the attributes before at the instant at, when its reading began,
+// put stores the digest of the program at path, whose attributes were before at the instant at, when its reading began,
 // and after at its end. It stores nothing if the program has changed meanwhile, or may have changed since without a new
-// ctime (see [vfs.Stat.Settled]). What cannot be stored is not, and the next start reads the program again.
+// ctime (see [vfs.Stat.Settled]). After an error nothing is stored, and the next start reads the program again.
 func (c Cache) put(path, digest string, at time.Time, before, after *vfs.Stat) {
 	if c == "" || !before.Settled(at) || before.CTime != after.CTime || before.Size != after.Size {
 		return

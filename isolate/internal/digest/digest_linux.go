@@ -70,8 +70,8 @@ func Verify(root int, programs []Program, cache Cache) error {
 // verifying is the operation in errors of this package.
 const verifying = "verifying programs"
 
-// wrongDigest returns the error for the program at path that must not be executed because of err. hint is the command or
-// the act that mends it.
+// wrongDigest returns the error for the program at path that must not be executed because of err. hint is the command
+// or the act that mends it.
 func wrongDigest(path string, err error, hint string) error {
 	return &errs.Error{Op: verifying, Path: path, Kind: errs.ErrDenied, Err: err, Hints: []string{hint}}
 }

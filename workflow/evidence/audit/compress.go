@@ -35,7 +35,8 @@ func (u unzipped) Name() string { return u.path }
 
 // Compress compresses the closed segments of the evidence log that are not, each to a tenth or less of its size on
 // disk. Readers find the same lines. A process that is killed leaves a segment as it was, or compressed, or both, of
-// which the next call removes one, and a file that was never finished. Cost: about half a second of processor time for each segment of 64 MiB.
+// which the next call removes one, and a file that was never finished. Cost: about half a second of processor time for
+// each segment of 64 MiB.
 func (l *Log) Compress() error {
 	if err := l.removeStaged(); err != nil {
 		return errs.With("compressing the record of "+l.sandbox, l.dir, err)

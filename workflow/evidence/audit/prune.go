@@ -33,11 +33,11 @@ type Pruning struct {
 	Sign   func(lines [][]byte, records []Record, removed *Removed, next int64) (map[string]any, error)
 }
 
-// Prune removes old segments of the evidence log, but for the first [Opening] records. The signed statement about it is on
-// stable storage before the first file is removed, and a process that was killed in between leaves a log that can be
+// Prune removes old segments of the evidence log, but for the first [Opening] records. The signed statement about it is
+// on stable storage before the first file is removed, and a process that was killed in between leaves a log that can be
 // read and continued: the next call finishes the removal. It returns the number of the first record that stays after
-// the first ones, 0 if nothing was removed. Errors: errs.ErrCorrupt, errs.ErrNoSpace; the log is as it was then, or
-// the removal is stated and not finished.
+// the first ones, 0 if nothing was removed. Errors: errs.ErrCorrupt, errs.ErrNoSpace; the log is as it was then, or the
+// removal is stated and not finished.
 func (l *Log) Prune(p Pruning) (next int64, err error) {
 	f, err := l.open()
 	if err != nil {

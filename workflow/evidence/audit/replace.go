@@ -18,9 +18,9 @@ const (
 	stagedTime = time.Hour
 )
 
-// replace puts what write writes in the place of the file of the evidence log at path, or makes that file. When it
-// returns, the file is on stable storage under this name, so that the caller may remove what it stands for. After an error
-// or a crash there is the old file, or the new one.
+// replace atomically replaces the file of the evidence log at path by the output of write, or creates it. When it
+// returns, the file is on stable storage under this name, so that the caller may remove the files whose content it has.
+// After an error or a crash there is the old file, or the new one.
 func (l *Log) replace(path string, write func(io.Writer) error) error {
 	next, err := os.CreateTemp(l.dir, staged) // mode 0600
 	if err != nil {

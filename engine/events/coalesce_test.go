@@ -11,7 +11,7 @@ import (
 func TestABurstOfEventsWakesAReaderOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, changes, stop := 0, make(chan error, 10), make(chan struct{})
-		changed := handOver(func() error { asked++; return <-changes }, stop)
+		changed := coalesce(func() error { asked++; return <-changes }, stop)
 		for range 3 {
 			changes <- nil
 		}
@@ -28,7 +28,7 @@ func TestABurstOfEventsWakesAReaderOnce(t *testing.T) {
 	})
 	synctest.Test(t, func(*testing.T) { // the goroutine ends with its reader
 		stop := make(chan struct{})
-		handOver(func() error { return nil }, stop)
+		coalesce(func() error { return nil }, stop)
 		close(stop)
 	})
 }

@@ -22,9 +22,9 @@ const (
 // identityLength is the length of a ledger's identity, a text of rand.Text.
 const identityLength = 26
 
-// Exported is what a stream with a sandbox says of the use of its budget: the identity of the sandbox's own ledger, and
-// for this and other ledgers how much of each amount they have counted, by the names of the amounts in a profile.
-// What open requests reserved counts as used.
+// Exported is the part of a stream that reports the use of a sandbox's budget: the identity of the sandbox's own
+// ledger, and for this and other ledgers how much of each amount they have counted, by the names of the amounts in a
+// profile. What open requests reserved counts as used.
 type Exported struct {
 	Ledger string
 	Used   map[string]map[string]int64
@@ -75,9 +75,9 @@ func Export(dir string) (x Exported, err error) {
 	return x, err
 }
 
-// Import counts x, which another machine sent with the sandbox, in the ledger of the sandbox with the directory dir, also
-// while a proxy has the ledger open. What it says of this very ledger does not count. Repeatable. It returns an error
-// if [Exported.Check] does, and counts nothing then.
+// Import adds x, which another machine sent with the sandbox, to the ledger of the sandbox with the directory dir, also
+// while a proxy has the ledger open. It ignores the entry of x for this very ledger. A repeated call changes nothing.
+// It returns an error if [Exported.Check] does, and counts nothing then.
 func Import(dir string, x Exported) error {
 	if err := x.Check(); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *State) countElsewhere(all map[string]Count) {
 	}
 }
 
-// largest returns c with each amount that can be a limit replaced by that of o if that is larger.
+// largest returns the larger of c and o for each amount that can be a limit, and c for the others.
 func (c Count) largest(o Count) Count {
 	theirs := o.Fields()
 	for i, f := range c.Fields() {

@@ -19,8 +19,9 @@ func limitsOf(l *catalog.Budget) (c budget.Count) {
 	return c
 }
 
-// SendBudget returns the budget of the sandbox of rec, for a stream to another machine: its present limits, and how much
-// was used of them, where what open requests reserved counts as used. It returns nil for a sandbox without a budget.
+// SendBudget returns the budget of the sandbox of rec, for a stream to another machine: its present limits, and how
+// much was used of them, where what open requests reserved counts as used. It returns nil for a sandbox without a
+// budget.
 func (eg *Gateway) SendBudget(rec *catalog.Record) (*catalog.SentBudget, error) {
 	if rec.Policy.Budget == nil {
 		return nil, nil //nolint:nilnil // it has none
@@ -42,10 +43,10 @@ func (eg *Gateway) SendBudget(rec *catalog.Record) (*catalog.SentBudget, error) 
 	return sent, nil
 }
 
-// ReceiveBudget gives the sandbox of rec, which is made of a stream, the budget that the stream has: of each limit the
-// lower one of rec's own policy and of the stream, and what is used of it. It changes rec and does not store it. If the
-// sandbox that was sent is on this machine, the two share its ledger, as it would with a fork. Errors: errs.ErrCorrupt for
-// invalid amounts, and errs.ErrInvalid if the network of rec is one whose requests nobody counts.
+// ReceiveBudget gives the sandbox of rec, which is made from a stream, the budget in the stream: of each limit the
+// lower one of rec's own policy and of the stream, and the use so far. It changes rec and does not store it. If the
+// sandbox that was sent is on this machine, the two share its ledger, as a fork would. Errors: errs.ErrCorrupt for
+// invalid amounts; errs.ErrInvalid if the network of rec is one whose requests nobody counts.
 func (eg *Gateway) ReceiveBudget(rec *catalog.Record, sent *catalog.SentBudget) error {
 	if err := checkSent(sent); err != nil {
 		return err
@@ -65,7 +66,8 @@ func (eg *Gateway) ReceiveBudget(rec *catalog.Record, sent *catalog.SentBudget) 
 	return errs.With("receiving the budget", rec.Name, err)
 }
 
-// withLedger returns the directory of a sandbox on this machine whose ledger has the identity, or "".
+// withLedger returns the directory of a sandbox on this machine whose ledger has this identity, or "". After an error
+// it returns the directory of the sandbox whose ledger cannot be read.
 func (eg *Gateway) withLedger(identity string) (string, error) {
 	records, _ := eg.Catalog.List() // a damaged one cannot share its ledger; the stream has its use
 	for _, rec := range records {
@@ -80,8 +82,8 @@ func (eg *Gateway) withLedger(identity string) (string, error) {
 	return "", nil
 }
 
-// AddSentUse counts what a stream says was used of a sandbox's budget in the ledger of the sandbox of rec, to which the
-// stream adds a snapshot. What this machine counted itself, and what an earlier stream said, does not count twice. It
+// AddSentUse adds the use of a budget in a stream to the ledger of the sandbox of rec, to which the stream adds a
+// snapshot. It counts nothing twice: neither what this machine counted itself, nor what an earlier stream reported. It
 // does nothing if the sandbox has no budget. Errors: errs.ErrCorrupt for invalid amounts.
 func (eg *Gateway) AddSentUse(rec *catalog.Record, sent *catalog.SentBudget) error {
 	if sent == nil || rec.Policy.Budget == nil {
