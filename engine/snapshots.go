@@ -26,8 +26,8 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveReserving, e.Baseline.Record)
 }
 
-// Checkpoint takes a snapshot as [Engine.Snapshot] does, but does not wait for the disk: a power loss within the
-// next seconds may lose it, as if it had never been taken. No other end of a process loses it.
+// Checkpoint takes a snapshot as [Engine.Snapshot] does, but does not wait for a commit of the file system: a power loss
+// within the next seconds may lose it, as if it had never been taken. No other end of a process loses it.
 func (e *Engine) Checkpoint(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
 	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveSoon, e.Baseline.RecordSoon)
 }

@@ -9,8 +9,8 @@ import (
 // SyncData makes sure that the content of the new file f reaches the disk before any name that f gets
 // afterwards: after a power cut both exist or neither does. On ext4 and XFS it writes only the data and
 // avoids fsync(2), which also waits for a transaction: ext4 ends the wait after it has marked the new blocks as
-// written (ext4_end_io_end in fs/ext4/page-io.c), and XFS logs a file's length after its data (xfs_end_io in fs/xfs/xfs_aops.c). On other
-// filesystems it is fsync(2).
+// written (ext4_end_io_end in fs/ext4/page-io.c), and XFS logs a file's length after its data (xfs_end_io in
+// fs/xfs/xfs_aops.c). On other filesystems it is fsync(2).
 //
 // To begin the write and not wait is not enough, also with data=ordered: ext4 allocates blocks as unwritten
 // (dioread_nolock, its default), and no transaction waits for the data of those (ext4_map_blocks in
