@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -47,8 +48,7 @@ func TestASupervisorWithoutASocketIsAskedToStopOnceItHasOne(t *testing.T) {
 	if err := intent.End(); err != nil {
 		t.Fatal(err)
 	}
-	client.Close()
-	if err := <-ended; err != nil {
+	if err := errors.Join(client.Close(), <-ended); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +14,7 @@ import (
 // TestSyncDataLeavesNoUnwrittenBlocks writes new files, and looks at the state of their blocks after SyncData. A block
 // that the filesystem still has as unwritten would read as zeros after a power loss, under the file's name.
 func TestSyncDataLeavesNoUnwrittenBlocks(t *testing.T) {
-	dir := t.TempDir()
+	dir := treetest.Dir(t)
 	for range 20 {
 		f, err := os.Create(filepath.Join(dir, "new"))
 		if err != nil {
@@ -27,7 +28,7 @@ func TestSyncDataLeavesNoUnwrittenBlocks(t *testing.T) {
 		}
 		flags, ok := firstExtent(f)
 		if !ok {
-			t.Skip("the filesystem lists no blocks of a file")
+			treetest.Skip(t, "a filesystem that lists the blocks of a file", "FIEMAP lists none")
 		}
 		const delayed, unwritten = 0x4, 0x800 // FIEMAP_EXTENT_DELALLOC, FIEMAP_EXTENT_UNWRITTEN
 		if flags&(delayed|unwritten) != 0 {
