@@ -79,6 +79,7 @@ func TestTouchedListsExactlyTheChanges(t *testing.T) {
 // TestAnUnchangedForkIsKnown: the layers of a fork that was sealed in use say without a mount that it is as it was sealed,
 // also where the kernel has set attributes of its own, as it does in a directory that was copied up.
 func TestAnUnchangedForkIsKnown(t *testing.T) {
+	treetest.NeedRoot(t) // it mounts the fork in this process
 	s := newFixture(t, snapshottest.OnDisk(t))
 	must(t, os.MkdirAll(s.place.Tree.Path+"/dir/deep", 0o755))
 	must(t, os.WriteFile(s.place.Tree.Path+"/dir/deep/file", []byte("one"), 0o644))
