@@ -58,6 +58,19 @@ func (b *bench) isSynced() bool {
 	return rec.Supervisor == nil
 }
 
+// failingRemoval removes the sandbox s, whose move to the trash fails, and returns the error.
+func (b *bench) failingRemoval() error {
+	b.t.Helper()
+	b.Catalog().Rehearse(func(step string) error {
+		if step == "move it to the trash" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	defer b.Catalog().Rehearse(fault.Of(b.t.Context()))
+	return b.Remove(b.t.Context(), "s")
+}
+
 func TestASandboxThatIsBeingRemovedIsNotWrittenToTheDisk(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.write("f", "real\n")
@@ -115,14 +128,7 @@ func TestARemovalThatFailsWritesTheSandboxToTheDisk(t *testing.T) {
 		if err := b.leftForRemoval().End(); err != nil {
 			t.Fatal(err)
 		}
-		b.Catalog().Rehearse(func(step string) error {
-			if step == "move it to the trash" {
-				return syscall.EIO
-			}
-			return nil
-		})
-		err := b.Remove(t.Context(), "s")
-		b.Catalog().Rehearse(fault.Of(t.Context()))
+		err := b.failingRemoval()
 		if err == nil || !b.isSynced() {
 			t.Errorf("the removal says %v; synced: %v", err, b.isSynced())
 		}
@@ -142,14 +148,7 @@ func TestARemovalTakesNoPostponedSnapshot(t *testing.T) {
 		if err := b.KeyPoints.Postpone("s", catalog.Why{Point: catalog.AtPlan, When: keypoint.After}); err != nil {
 			t.Fatal(err)
 		}
-		b.Catalog().Rehearse(func(step string) error {
-			if step == "move it to the trash" {
-				return syscall.EIO
-			}
-			return nil
-		})
-		err := b.Remove(t.Context(), "s")
-		b.Catalog().Rehearse(fault.Of(t.Context()))
+		err := b.failingRemoval()
 		if err == nil || !b.KeyPoints.HasPostponed("s") {
 			t.Errorf("the removal says %v; the snapshot is still due: %v", err, b.KeyPoints.HasPostponed("s"))
 		}

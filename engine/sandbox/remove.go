@@ -57,10 +57,7 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 
 // Remove removes a locked sandbox and releases the lock.
 func (sb *Store) Remove(ctx context.Context, h *catalog.Locked) error {
-	intent, err := sb.cat.Begin(catalog.Removing, h.Name, h.ID)
-	if errors.Is(err, errs.ErrNoSpace) {
-		intent, err = new(catalog.Intent), nil // removing frees space
-	}
+	intent, err := sb.BeginRemoval(h.Record)
 	if err != nil {
 		return err
 	}
@@ -96,6 +93,16 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 		return err
 	}
 	return sb.DiscardHeld(ctx, h)
+}
+
+// BeginRemoval announces that this process removes the sandbox of rec; the caller ends the intent. On a full disk
+// nothing is announced, because removing frees space.
+func (sb *Store) BeginRemoval(rec *catalog.Record) (*catalog.Intent, error) {
+	intent, err := sb.cat.Begin(catalog.Removing, rec.Name, rec.ID)
+	if errors.Is(err, errs.ErrNoSpace) {
+		return new(catalog.Intent), nil
+	}
+	return intent, err
 }
 
 // DiscardHeld moves a locked sandbox to the catalogue's trash, which frees its name, and then removes its

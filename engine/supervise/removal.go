@@ -24,10 +24,7 @@ func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *cata
 	if err != nil {
 		return err
 	}
-	intent, err := sv.cat.Begin(catalog.Removing, rec.Name, rec.ID)
-	if errors.Is(err, errs.ErrNoSpace) {
-		intent, err = new(catalog.Intent), nil // removing frees space
-	}
+	intent, err := sv.sandboxes.BeginRemoval(rec)
 	if err != nil {
 		return err
 	}
@@ -71,19 +68,19 @@ func (sv *Manager) endAndDiscard(ctx context.Context, rec *catalog.Record, disca
 // without a sync, it first writes the sandbox's files to the disk. It does both under the sandbox's lock, which a
 // supervisor holds while it looks for the intent.
 func (sv *Manager) syncWhatStays(ctx context.Context, rec *catalog.Record, intent *catalog.Intent) error {
-	defer sv.sandboxes.End(intent)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), staysTimeout)
 	defer cancel()
 	h, err := sv.cat.Lock(ctx, rec.Name)
-	if errors.Is(err, errs.ErrNotFound) {
-		return nil
+	if err == nil {
+		defer h.Release()
 	}
-	if err != nil {
-		return err
-	}
-	defer h.Release()
 	defer sv.sandboxes.End(intent) // before the release
-	if h.ID != rec.ID {
+	switch {
+	case errors.Is(err, errs.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case h.ID != rec.ID:
 		return nil
 	}
 	return sv.SyncEnded(ctx, h)
