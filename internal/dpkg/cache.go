@@ -32,15 +32,18 @@ func (c Cache) Programs(pkg string) (programs []string, installed bool, err erro
 
 // cached returns the programs of a package, as [Cache.Programs] does.
 func (db database) cached(c Cache, pkg string) (programs []string, installed bool, err error) {
+	if c == "" || !IsName(pkg) {
+		return db.programs(pkg)
+	}
 	stamp, young := db.stamp(pkg)
 	file := filepath.Join(string(c), pkg)
-	if c != "" && IsName(pkg) && vfs.IsPrivate(string(c)) {
+	if vfs.IsPrivate(string(c)) {
 		if programs := stored(file, stamp); programs != nil {
 			return programs, true, nil
 		}
 	}
 	programs, installed, err = db.programs(pkg)
-	if c == "" || !IsName(pkg) || err != nil || !installed || young {
+	if err != nil || !installed || young {
 		return programs, installed, err
 	}
 	if now, _ := db.stamp(pkg); now == stamp {
