@@ -109,8 +109,7 @@ func (h *Locked) SaveSoon(n int) error {
 	if h.covered == 0 || h.covered != h.Next || h.reserve < n {
 		return h.SaveReserving(soonSaves * n)
 	}
-	h.covered = 0
-	return h.c.write(h.Record, min(ordered, durabilityOf(h.Record)))
+	return h.SaveOrdered()
 }
 
 // writeReserve stores in the file of the sandbox's reserved numbers that those of s are unused, in the boot of the

@@ -53,12 +53,22 @@ func (m *merger) keepsAttr(attr string, s *Stack) bool {
 		return true
 	}
 	switch short {
-	case "redirect", "opaque", "nlink", "uuid", "index", "upper":
+	case "redirect", "opaque":
 		return false
 	case "metacopy":
 		return s.data < 0 // the content is in the lower tree
 	}
-	return true
+	return !refersToLayer(short)
+}
+
+// refersToLayer reports whether the attribute of overlayfs with the name short, without its prefix, refers to files of
+// one layer, so that it says nothing about a copy of that layer.
+func refersToLayer(short string) bool {
+	switch short {
+	case "nlink", "uuid", "index", "upper":
+		return true
+	}
+	return false
 }
 
 // finish gives the entry name of the merged layer the owner, attributes, mode and times that it has in the

@@ -164,7 +164,7 @@ func (c *layerComparer) attributes(fd [2]int, name string) error {
 			switch short, overlays := strings.CutPrefix(attr, c.Prefix); {
 			case !overlays:
 				all[i][attr] = value
-			case short != "nlink" && short != "uuid" && short != "index" && short != "upper": // as in keepsAttr
+			case !refersToLayer(short):
 				own[i][attr] = value
 			}
 		}
