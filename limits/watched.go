@@ -125,8 +125,8 @@ func (g *Group) checkWatched() {
 }
 
 // memory returns how many bytes of memory the processes pids of the container use, together with the files
-// that they have in memory: in the container's own /tmp and the like, or by memfd_create(2). A part of such a
-// file that a process maps counts twice; only if the sum exceeds limit, memory corrects that, which is
+// that they have in memory: in the container's own /tmp, /dev/shm and /run, or by memfd_create(2). A part of
+// such a file that a process maps counts twice; only if the sum exceeds limit, memory corrects that, which is
 // expensive.
 func (g *Group) memory(pids []int, limit int64) int64 {
 	stored, devices := memfdsOf(pids), []uint64(nil)

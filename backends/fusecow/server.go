@@ -39,10 +39,10 @@ type MountedFS interface {
 	Close()
 }
 
-// A Mounter starts to serve f over FUSE, wholly or the part that side names. It returns the served filesystem
-// and a detached mount of it with the MOUNT_ATTR_* flags attr, which the caller closes. [Serve] gets one, so
-// that this package does not load go-fuse.
-type Mounter func(f *layer.FS, side layer.View, attr uint64) (MountedFS, *os.File, error)
+// A Mounter starts to serve f over FUSE: all of it, or its cached or uncached view ([layer.View]). It returns the
+// served filesystem and a detached mount of it with the MOUNT_ATTR_* flags attr, which the caller closes. [Serve]
+// gets one, so that this package does not load go-fuse.
+type Mounter func(f *layer.FS, view layer.View, attr uint64) (MountedFS, *os.File, error)
 
 // A startRequest is the first message to a new server: serve a fork for writing, or, without
 // Fork, the tree of Record read-only. A read-only server listens at Socket unless that is

@@ -371,8 +371,9 @@ func (k *Baseline) In(workspace, target string) {
 	}
 }
 
-// Promote makes the sandbox's state after the promoted change c the base of its later changes at abs, and
-// stores the bytes of a small text. mine reads the sandbox's tree.
+// Promote makes the state that the promoted change c gave a path the base of the sandbox's later changes of
+// it. abs is the absolute path in the real tree. Of a small text it stores the bytes, which it reads from mine,
+// the sandbox's tree. The caller saves the baseline.
 func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error {
 	n := Entry{Node: c.New, Promoted: true, Created: c.Kind == diff.Added && c.New.Mode.IsDir()}
 	if before, had := k.Nodes[abs]; had {

@@ -228,8 +228,8 @@ type Step struct {
 }
 
 // Do appends a system call with its arguments to the image, the list of system calls that another process
-// executes. That process makes it after the one appended before, unless [Step.Next] and the like say
-// otherwise.
+// executes. That process makes it after the one appended before, unless a method of that one's [Step], such
+// as [Step.Next], set another.
 func (im *Image) Do(call uint64, args ...Arg) Step {
 	at := im.Take(stepSize)
 	if im.Err != nil {

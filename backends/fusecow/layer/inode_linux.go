@@ -69,7 +69,7 @@ func (n *inode) ownState() *inode {
 	return n
 }
 
-// lock returns the content lock of n. Copying up, truncating and the like hold it for writing; reads and
+// lock returns the content lock of n. Copying up and a change of the size hold it for writing; reads and
 // writes of the content hold it for reading. It is taken before FS.mu.
 func (n *inode) lock() *sync.RWMutex {
 	if l := n.contentLock.Load(); l != nil {

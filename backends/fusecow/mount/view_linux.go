@@ -102,8 +102,9 @@ func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint
 // of the cached view has an empty listing here, because the cached view lists all names.
 type uncachedView struct{ raw }
 
-// Lookup answers the kernel's request to look up a name in the uncached view, the FUSE mount of large files
-// and the like. It pins the inode to that view, because overlayfs remembers in which layer it found a name.
+// Lookup answers the kernel's request to look up a name in the uncached view, the FUSE mount of the files that
+// the kernel does not cache. It pins the inode to that view, because overlayfs remembers in which layer it found
+// a name.
 func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	code := a.raw.Lookup(cancel, h, name, out)
 	if code == fuse.OK && out.NodeId != 0 {
@@ -112,8 +113,8 @@ func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name stri
 	return code
 }
 
-// ReadDir lists a directory that only the uncached view, the FUSE mount of large files and the like, has. Any
-// other directory is empty here, since the cached view lists its names.
+// ReadDir lists a directory in the uncached view, one of the two FUSE mounts of a lower, if the cached view lacks
+// it. Any other directory is empty here, since the cached view lists its names.
 func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK
@@ -121,8 +122,8 @@ func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 	return a.raw.ReadDir(cancel, in, out)
 }
 
-// ReadDirPlus answers the kernel's READDIRPLUS in the uncached view, the FUSE mount of large files and the
-// like: it lists a directory like ReadDir, and looks each name up.
+// ReadDirPlus answers the kernel's READDIRPLUS in the uncached view, one of the two FUSE mounts of a lower: it
+// lists a directory like ReadDir, and looks each name up.
 func (a uncachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK

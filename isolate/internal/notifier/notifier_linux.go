@@ -22,7 +22,8 @@ const Flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_W
 // joined by |.
 type Act uint8
 
-// The acts of system calls. [Open] is that of open(2) and its like, whether they write or not.
+// The bits of an [Act]: what an observed system call, such as open(2) or rename(2), does with the file that it
+// names. A call that opens a file and may write to it has both [Look] and [Open].
 const (
 	Look     Act = 1 << iota // looks up a file, or opens it
 	Execute                  // executes a program
