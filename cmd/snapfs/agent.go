@@ -27,11 +27,8 @@ commands run inside the clone; a checkpoint follows each call of a tool, for sna
 --turn. The agent's own hooks call snapfs hook. docs/agents.md says for each agent what is
 protected and what is not.`,
 		Example: "  snapfs agent install claude\n  snapfs agent status\n  snapfs agent uninstall claude",
-		Args:    exactly(),
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(agentInstall(a), agentUninstall(a), agentStatus(a), agentRun(a))
-	return cmd
+	return group(cmd, agentInstall(a), agentUninstall(a), agentStatus(a), agentRun(a))
 }
 
 // setupFlags select which configuration of a coding agent `snapfs agent` changes, that of the project or of

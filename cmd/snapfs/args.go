@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,7 @@ var errEmptyName = errors.New("the name is empty")
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return usageError(fmt.Errorf("%s is missing", names[len(args)]))
+			return missing(names[len(args)])
 		}
 		return tooMany(args, len(names))
 	}
@@ -47,7 +48,7 @@ func atMost(names ...string) cobra.PositionalArgs {
 func between(first string, more ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usageError(fmt.Errorf("%s is missing", first))
+			return missing(first)
 		}
 		return tooMany(args, 1+len(more))
 	}
@@ -58,17 +59,55 @@ func between(first string, more ...string) cobra.PositionalArgs {
 func atLeast(first string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usageError(fmt.Errorf("%s is missing", first))
+			return missing(first)
 		}
 		return nil
 	}
 }
 
+// missing returns the error for a command line without the argument that is called name.
+func missing(name string) error { return usageError(fmt.Errorf("missing argument: %s", name)) }
+
 func tooMany(args []string, most int) error {
 	if len(args) > most {
-		return usageError(fmt.Errorf("too many arguments:  %q", args[most]))
+		return usageError(fmt.Errorf("unexpected argument: %q", args[most]))
 	}
 	return nil
+}
+
+// group makes cmd a command that consists of subs, such as `snapfs pool`. Without an argument cmd prints its
+// help; an argument that names none of subs is an error, for which [app.finish] suggests similar names.
+func group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// otherNames maps names of commands in other programs to those of snapfs.
+var otherNames = map[string]string{
+	"list": "ls", "ps": "ls", "remove": "rm", "delete": "rm", "destroy": "rm", "create": "new", "revert": "undo", "restore": "rollback",
+	"info": "show", "inspect": "show", "enter": "shell", "checkpoint": "snapshot", "save": "snapshot", "merge": "promote", "kill": "stop",
+}
+
+// similar returns hints for typed, an unknown command below cmd: prefix and the name of each command that the
+// person may have meant.
+func similar(cmd *cobra.Command, prefix, typed string) (hints []string) {
+	for _, name := range cmd.SuggestionsFor(typed) {
+		hints = append(hints, prefix+" "+name)
+	}
+	for _, c := range cmd.Commands() {
+		if hint := prefix + " " + c.Name(); c.Name() == otherNames[typed] && !slices.Contains(hints, hint) {
+			hints = append(hints, hint)
+		}
+	}
+	return hints
 }
 
 // optionalName returns the name in args[i], or "" if there is no such argument. An empty argument is an

@@ -35,11 +35,8 @@ sent, tokens of models, and the money that these cost. The network proxy counts,
 the limit is raised. A sandbox and its forks count together, each against its own limits. A
 sandbox that snapfs send carries to another machine counts on there.`,
 		Example: "  snapfs budget show fix\n  snapfs budget raise fix tokens +200000",
-		Args:    exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBudgetShow(a), newBudgetRaise(a))
-	return cmd
+	return group(cmd, newBudgetShow(a), newBudgetRaise(a))
 }
 
 func newBudgetShow(a *app) *cobra.Command {
@@ -124,7 +121,7 @@ func (a *app) showBudget(e *engine.Engine, name string) error {
 	}
 	s, err := budget.Read(dir)
 	if err != nil {
-		return errs.With("reading the budget", name, err)
+		return errs.With("reading the budget of", name, err)
 	}
 	return a.ui.result(budgetDocument{name, s}, func(w io.Writer) error {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

@@ -25,7 +25,7 @@ import (
 
 func newEvidence(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "evidence export|verify|reveal|root|cosign|countersign|prune|key",
+		Use:   "evidence",
 		Short: "show what was done to a sandbox, in a form that anyone can check",
 		Long: `Exports and checks the signed record of a sandbox that was made with --evidence. The record
 has each command, network decision, limit, snapshot, promotion and undo, chained by
@@ -36,9 +36,8 @@ stored as salted digests only. docs/evidence.md says what the record proves.`,
   snapfs evidence verify fix.evidence --key host.pub
   snapfs evidence reveal fix.evidence /srv/app/main.go`,
 	}
-	cmd.AddCommand(newEvidenceExport(a), newEvidenceVerify(a), newEvidenceReveal(a), newEvidenceRoot(a), newEvidenceKey(a), newEvidencePrune(a),
+	return group(cmd, newEvidenceExport(a), newEvidenceVerify(a), newEvidenceReveal(a), newEvidenceRoot(a), newEvidenceKey(a), newEvidencePrune(a),
 		newEvidenceCosign(a), newEvidenceCountersign(a))
-	return cmd
 }
 
 // An exported is the JSON form of `snapfs evidence export`, which writes the signed statements about a

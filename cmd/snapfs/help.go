@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/spf13/cobra"
 )
 
@@ -22,11 +24,12 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			about, rest, err := root.Find(args)
-			if err != nil {
-				return err
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], about.CommandPath())
 			}
-			if len(rest) > 0 {
-				return fmt.Errorf("unknown command %q for %q", rest[0], about.CommandPath())
+			if err != nil {
+				path, _ := strings.CutPrefix(about.CommandPath(), root.Name())
+				return &errs.Error{Kind: errUsage, Err: err, Hints: similar(about, root.Name()+" help"+path, rest[0])}
 			}
 			about.InitDefaultHelpFlag()
 			return about.Help()

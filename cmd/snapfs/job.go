@@ -37,10 +37,8 @@ killed begins again with the next one, at most three times, and none is promoted
   snapfs job work --once
   snapfs job show 1
   snapfs job approve 1`,
-		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newJobSubmit(a), newJobWork(a), newJobLs(a), newJobShow(a), newJobTriggers(a), newJobUntrigger(a))
+	group(cmd, newJobSubmit(a), newJobWork(a), newJobLs(a), newJobShow(a), newJobTriggers(a), newJobUntrigger(a))
 	for _, c := range []struct {
 		use, short, long string
 		do               func(ctx context.Context, s *job.Store, number int) (*job.Job, error)

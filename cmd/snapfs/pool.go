@@ -41,16 +41,7 @@ that it needs no import. Creating and using a pool requires root.`,
 	}
 	cmd.PersistentFlags().StringVar(&p.name, "pool", pool.Main, "the `name` of the pool")
 	cmd.RegisterFlagCompletionFunc("pool", p.complete) //nolint:errcheck // the flag is there
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
-		}
-		return nil
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(p.create(), p.grow(), p.imports(), p.adopt(), p.unadopt(), p.drop(), p.status(), p.rm())
-	return cmd
+	return group(cmd, p.create(), p.grow(), p.imports(), p.adopt(), p.unadopt(), p.drop(), p.status(), p.rm())
 }
 
 // dir returns the path of the directory, in the state directory, that holds the image files of all pools.

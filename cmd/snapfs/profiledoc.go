@@ -92,11 +92,8 @@ func newProfile(a *app) *cobra.Command {
 		Use:   "profile",
 		Short: "describe the profile file, snapfs.toml; list, check and explain profiles",
 		Long:  strings.TrimRight(b.String(), "\n"),
-		Args:  exactly(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProfileList(a), newProfileShow(a), newProfileCheck(a), newProfileExplain(a), newProfileDiff(a), newProfileTrust(a))
-	return cmd
+	return group(cmd, newProfileList(a), newProfileShow(a), newProfileCheck(a), newProfileExplain(a), newProfileDiff(a), newProfileTrust(a))
 }
 
 func byDefault(k policy.Key, code string) string {

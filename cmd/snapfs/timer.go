@@ -23,11 +23,8 @@ func newTimer(a *app) *cobra.Command {
 runs for long, a systemd timer runs snapfs gc: root's for the machine's sandboxes in
 /etc/systemd/system, a user's for that user's own in ~/.config/systemd/user.`,
 		Example: "  snapfs timer install --every 30m\n  snapfs timer status\n  snapfs timer remove",
-		Args:    exactly(),
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(timerInstall(a), timerStatus(a), timerRemove(a))
-	return cmd
+	return group(cmd, timerInstall(a), timerStatus(a), timerRemove(a))
 }
 
 func timerInstall(a *app) *cobra.Command {

@@ -16,7 +16,7 @@ import (
 
 func newToken(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "token new|ls|rm",
+		Use:   "token",
 		Short: "make, list and remove the tokens of snapfs serve",
 		Long: `Makes, lists and removes the bearer tokens that programs need for snapfs serve --listen. The
 text of a token is printed once, and stored as a hash only. Whoever has it has its
@@ -28,8 +28,7 @@ removes sandboxes and runs commands in them; promote changes the real tree.`,
   snapfs token ls
   snapfs token rm ci`,
 	}
-	cmd.AddCommand(newTokenNew(a), newTokenLs(a), newTokenRm(a))
-	return cmd
+	return group(cmd, newTokenNew(a), newTokenLs(a), newTokenRm(a))
 }
 
 // tokens returns the store of the API tokens in the state directory, for the commands below `snapfs token`.

@@ -223,9 +223,7 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 		if args := cmd.Flags().Args(); cmd.HasParent() && len(args) > 0 {
 			typed = args[0]
 		}
-		for _, name := range cmd.SuggestionsFor(typed) {
-			hints = append(hints, cmd.CommandPath()+" "+name)
-		}
+		hints = similar(cmd, cmd.CommandPath(), typed)
 	}
 	status := statusOf(err, passes)
 	if errors.Is(err, errUsage) {

@@ -81,7 +81,7 @@ func RequireBudget(rec *catalog.Record, dir string) error {
 		return nil
 	}
 	return &errs.Error{
-		Op: "reading the budget", Subject: rec.Name, Kind: errs.ErrNotFound, Err: errors.New("the sandbox has no budget, or has not run yet"),
+		Op: "reading the budget of", Subject: rec.Name, Kind: errs.ErrNotFound, Err: errors.New("the sandbox has no budget, or has not run yet"),
 		Hints: []string{"snapfs help profile   # a section [budget]"},
 	}
 }
@@ -96,7 +96,7 @@ func ChangeLimits(rec *catalog.Record, dir, what string, change func(limits *bud
 	}
 	s, err := budget.Read(dir)
 	if err != nil {
-		return errs.With("reading the budget", rec.Name, err)
+		return errs.With("reading the budget of", rec.Name, err)
 	}
 	if err := change(&s.Limits); err != nil {
 		return err
