@@ -69,12 +69,8 @@ func (b *backend) open(place snapshot.Place) error {
 // checkFUSE returns nil if this process can mount FUSE filesystems, by which forks are shown, or the reason
 // why not.
 func checkFUSE() error {
-	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
-		mend := "sudo modprobe fuse"
-		if errors.Is(err, unix.EACCES) { // it exists
-			mend = "sudo chmod 0666 /dev/fuse"
-		}
-		return because(errs.ErrNotSupported, "/dev/fuse", "cannot open /dev/fuse: "+err.Error(), mend, "ls -l /dev/fuse")
+	if hints, err := mount.CheckFUSE(); err != nil {
+		return because(errs.ErrNotSupported, "/dev/fuse", err.Error(), hints...)
 	}
 	return nil
 }

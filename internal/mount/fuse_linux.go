@@ -10,6 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// CheckFUSE returns nil if this user may open /dev/fuse, which serving a FUSE filesystem requires. Otherwise it
+// returns the reason, and commands that mend or explain it.
+func CheckFUSE() (hints []string, err error) {
+	if err = unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err == nil {
+		return nil, nil
+	}
+	mend := "sudo modprobe fuse"
+	if errors.Is(err, unix.EACCES) { // it exists
+		mend = "sudo chmod 0666 /dev/fuse"
+	}
+	return []string{mend, "ls -l /dev/fuse"}, errors.New("cannot open /dev/fuse: " + err.Error())
+}
+
 // A FUSE is a mounted FUSE filesystem as its server sees it, the process that answers its requests. [NewFUSE]
 // makes it.
 type FUSE struct {

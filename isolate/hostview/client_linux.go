@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 	"golang.org/x/sys/unix"
 )
@@ -38,8 +40,12 @@ func (s *Source) Close() {
 // Start mounts a view of the container's directory s, a copy of the real directory workspace, at the existing
 // host directory at. It runs program, which serves the view, listens on the socket path control, and ends
 // when the container ends, when the process owner ends, if that is not 0, or when the view is unmounted.
-// After an error nothing is mounted. The caller closes s.
+// After an error nothing is mounted. The caller closes s. Errors: errs.ErrNotSupported if this user cannot mount
+// FUSE filesystems.
 func Start(ctx context.Context, program []string, at, control, workspace string, s *Source, owner int) error {
+	if err := canMount(); err != nil {
+		return err
+	}
 	pidfd, err := openOwner(owner)
 	if err != nil {
 		return err
@@ -66,6 +72,19 @@ func Start(ctx context.Context, program []string, at, control, workspace string,
 	}
 	if err == nil && string(said) != Ready {
 		err = fmt.Errorf("mounting the view: %s", said)
+	}
+	return err
+}
+
+// canMount returns nil if this user can mount a view, or an error that says what is missing.
+func canMount() error {
+	hints, err := mount.CheckFUSE()
+	if err == nil && os.Geteuid() != 0 {
+		_, err = run.Look("fusermount3")
+		hints = errs.HintsOf(err)
+	}
+	if err != nil {
+		err = &errs.Error{Kind: errs.ErrNotSupported, Err: err, Hints: hints}
 	}
 	return err
 }
