@@ -3,15 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/spf13/cobra"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/units"
+	"github.com/spf13/cobra"
 )
 
 // flagError shortens err, cobra's error about the value of a flag, to one line, because the rejected value
@@ -161,6 +164,31 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
+// A durationValue is the value of a flag that is a duration, such as 90s or 2d; 0 stands for none.
+type durationValue time.Duration
+
+// Set parses a duration such as 90s, 1h30m or 2d12h. Package pflag calls it.
+func (v *durationValue) Set(text string) error {
+	d, err := units.ParseDuration(text)
+	if errors.Is(err, units.ErrZero) {
+		err = nil
+	}
+	if err == nil {
+		*v = durationValue(d)
+	}
+	return err
+}
+
+func (v *durationValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return units.FormatDuration(time.Duration(*v))
+}
+
+// Type returns the name of the type of such a flag in the help text.
+func (v *durationValue) Type() string { return "duration" }
+
 // realDirectory returns the absolute path of a directory, without symbolic links if it exists. A missing one
 // is no error here, because the function that uses it reports that.
 func realDirectory(dir string) (string, error) {
@@ -173,6 +201,15 @@ func realDirectory(dir string) (string, error) {
 		return abs, nil //nolint:nilerr // its user reports the error
 	}
 	return real, nil
+}
+
+// workspaceAt returns the path of the workspace dir without symbolic links, for a server of sandboxes.
+func workspaceAt(dir string) (string, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		dir, err = p.Path, p.Err
+	}
+	return real, errs.With("opening the workspace", dir, err)
 }
 
 // realPath returns the absolute path of a file, which need not exist, without symbolic links

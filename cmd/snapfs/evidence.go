@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -236,14 +237,19 @@ func readEvidence(path string) ([]byte, error) {
 	return text, errs.With("reading the evidence", path, err)
 }
 
-// printVerdicts prints the result of each check that `snapfs evidence verify` has made, one a line.
+// printVerdicts prints the result of each check that `snapfs evidence verify` has made, one a line. Where that
+// would be longer than 120 characters, each clause of the reason has a line.
 func printVerdicts(w io.Writer, r bundle.Report) error {
 	for _, v := range r.Verdicts {
 		why := v.Why
 		if v.Fault != "" {
 			why = v.Fault + ": " + why
 		}
-		if _, err := fmt.Fprintf(w, "%-13s %-8s %s\n", v.Name, v.Result, pathlist.Printable(why)); err != nil {
+		line := fmt.Sprintf("%-13s %-8s %s", v.Name, v.Result, pathlist.Printable(why))
+		if utf8.RuneCountInString(line) > 120 {
+			line = strings.ReplaceAll(line, "; ", ";\n"+strings.Repeat(" ", 23))
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}
@@ -281,6 +287,9 @@ func (a *app) bundleOf(ctx context.Context, arg string) ([]byte, error) {
 		return nil, err
 	}
 	r, _, err := exportEvidence(ctx, e, arg, false)
+	if _, known := e.Catalog().Get(arg); errors.Is(err, errs.ErrNotFound) && known != nil {
+		return nil, errs.New("reading the evidence", arg, errs.ErrNotFound, "no such file, and no sandbox of this name keeps or has left evidence", "snapfs ls")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (r *requestFlags) addKeyPoints(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&r.keyPoints.at, "snapshot-at", nil, "take snapshots by itself at these `points`: "+strings.Join(catalog.KeyPointNames, ", "))
 	f.IntVar(&r.keyPoints.keep, "keep-snapshots", 0, fmt.Sprintf("keep the last `N` of these snapshots (default %d)", catalog.DefaultKeep))
-	f.Var((*ageValue)(&r.keyPoints.keepFor), "keep-snapshots-for", "keep these snapshots for this `duration`")
+	f.Var((*durationValue)(&r.keyPoints.keepFor), "keep-snapshots-for", "keep these snapshots for this `duration`")
 	f.Var((*heldValue)(&r.keyPoints.size), "keep-snapshots-size", "let these snapshots hold at most this `size` of disk space that nothing else holds")
 	cmd.RegisterFlagCompletionFunc("snapshot-at", cobra.FixedCompletions(catalog.KeyPointNames, noFiles)) //nolint:errcheck // the flag is there
 }
@@ -41,34 +41,14 @@ func (k *keyPointFlags) policy(given func(string) bool) (*catalog.KeyPoints, err
 	if given("keep-snapshots") && k.keep < 1 {
 		return nil, usageError(errors.New("--keep-snapshots requires a number of at least 1"))
 	}
+	if given("keep-snapshots-for") && k.keepFor == 0 {
+		return nil, usageError(errors.New("--keep-snapshots-for requires a duration above zero"))
+	}
 	if len(k.at) == 0 && k.keep == 0 && k.keepFor == 0 && k.size == 0 {
 		return nil, nil
 	}
 	return &catalog.KeyPoints{At: k.at, Keep: k.keep, KeepFor: k.keepFor, KeepSize: k.size}, nil
 }
-
-// An ageValue is the value of the flag --keep-snapshots-for: how long to store the snapshots that snapfs
-// takes by itself, such as 12h.
-type ageValue time.Duration
-
-// Set parses the value of --keep-snapshots-for, a duration such as 12h. Package pflag calls it.
-func (a *ageValue) Set(text string) error {
-	d, err := units.ParseDuration(text)
-	if err == nil {
-		*a = ageValue(d)
-	}
-	return err
-}
-
-func (a *ageValue) String() string {
-	if *a == 0 {
-		return ""
-	}
-	return units.FormatDuration(time.Duration(*a))
-}
-
-// Type returns the name of the type of the flag --keep-snapshots-for in the help text.
-func (a *ageValue) Type() string { return "duration" }
 
 // A heldValue is the value of the flag --keep-snapshots-size: how many bytes the snapshots that snapfs takes
 // by itself may hold, such as 2G.

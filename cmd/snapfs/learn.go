@@ -35,7 +35,7 @@ with its status.`,
   snapfs run --profile build.toml -- make
   snapfs profile diff build.toml go-build`,
 		Annotations: map[string]string{passesStatus: ""},
-		Args:        atLeast("the command"),
+		Args:        atLeast("command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.profile = profile.None
 			req, dir, err := flags.request(cmd.Context(), a)

@@ -11,8 +11,10 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newLimits(a *app) *cobra.Command {
@@ -41,8 +43,25 @@ and snapfs new have as flags, and profiles as lines.
 			return a.ui.result(doc, func(w io.Writer) error { return printLimits(w, doc) })
 		}),
 	}
+	cmd.SetFlagErrorFunc(setInstead)
 	cmd.Flags().StringArrayVar(&set, "set", nil, "change a limit (`name=value`, for example memory=4G or memory=none)")
 	return cmd
+}
+
+// setInstead returns the error for an unknown flag of `snapfs limits`. If the flag is that of a limit, as snapfs
+// new has it, a hint has the flag --set in its place.
+func setInstead(_ *cobra.Command, err error) error {
+	e := &errs.Error{Kind: errUsage, Err: flagError(err)}
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		limits := engine.Limits{}
+		for _, limit := range limits.Fields() {
+			if limit.Name == unknown.GetSpecifiedName() {
+				e.Hints = []string{"snapfs limits NAME --set " + limit.Name + "=VALUE"}
+			}
+		}
+	}
+	return e
 }
 
 // A limitsDocument is the JSON form of `snapfs limits`: the resources that a sandbox may use.
@@ -67,7 +86,7 @@ func printLimits(w io.Writer, d limitsDocument) error {
 			h := held[one.Name]
 			switch one.Name {
 			case "time", "idle", "ttl", "remove-after", "keep-end":
-				h.By = "keeper"
+				h.By = "supervisor"
 			case "disk", "inodes":
 				h.By = "backend"
 			}

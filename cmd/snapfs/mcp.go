@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
@@ -76,9 +75,9 @@ func (a *app) agentRules(ctx context.Context, flags *requestFlags) (serve.Rules,
 	if err != nil {
 		return serve.Rules{}, errs.With("serving", "", err)
 	}
-	workspace, err := filepath.EvalSymlinks(req.Workspace)
+	workspace, err := workspaceAt(req.Workspace)
 	if err != nil {
-		return serve.Rules{}, errs.With("serving", req.Workspace, err)
+		return serve.Rules{}, err
 	}
 	usual, err := usualState()
 	return serve.Rules{

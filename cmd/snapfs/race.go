@@ -90,7 +90,7 @@ and 1 if none passed.`,
 	f.BoolVar(&r.keep, "keep", false, "keep the sandboxes of all finished attempts")
 	f.StringVar(&r.flags.name, "name", "", "use this `name` and a number for each sandbox")
 	f.IntVarP(&r.jobs, "jobs", "j", 0, "run at most this `many` attempts at once (default all)")
-	f.DurationVar(&r.timeout, "timeout", 0, "stop an attempt, its check and score after this `long`")
+	f.Var((*durationValue)(&r.timeout), "timeout", "stop an attempt, its check and score after this `long`")
 	f.StringVar(&r.output, "output", "", "write the attempts' output to this `directory`")
 	f.IntVar(&r.tail, "tail", 5, "show this many last `lines` of a failed attempt's output")
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "print no progress")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -20,7 +19,7 @@ import (
 
 func newReady(a *app) *cobra.Command {
 	var req requestFlags
-	var maxAge time.Duration
+	maxAge := readiness.MaxAge
 	cmd := &cobra.Command{
 		Use:   "ready",
 		Short: "report whether this host is ready for a profile",
@@ -64,7 +63,7 @@ The exit status is 0 if the host is ready, else 7.`,
 		},
 	}
 	req.add(cmd)
-	cmd.Flags().DurationVar(&maxAge, "max-age", readiness.MaxAge, "accept a result up to this `age`")
+	cmd.Flags().Var((*durationValue)(&maxAge), "max-age", "accept a result up to this `age`")
 	return cmd
 }
 

@@ -51,7 +51,7 @@ with --report to a file.`,
   snapfs run --report changes.json -- ./configure > log; snapfs diff $(snapfs last)
   snapfs run --discard -- make check | tail`,
 		Annotations: map[string]string{passesStatus: ""},
-		Args:        atLeast("the command"),
+		Args:        atLeast("command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.keep && (r.apply || r.discard) || r.apply && r.discard {
 				return usageError(errors.New("--keep, --apply and --discard exclude one another"))

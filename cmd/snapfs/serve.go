@@ -131,7 +131,8 @@ beside it. What callers run in the background continues without it.`,
 	f.BoolVar(&q.withE2B, "e2b", false, "also serve programs written for E2B")
 	f.StringVar(&q.e2b.KeyFile, "e2b-key", "", "with --e2b, require the API key in this `file`")
 	f.StringArrayVar(&q.templates, "template", nil, "with --e2b, offer a profile as a template, as `NAME=FILE`")
-	f.DurationVar(&q.e2b.MaxTimeout, "max-timeout", 24*time.Hour, "with --e2b, allow time-outs up to this `duration`")
+	q.e2b.MaxTimeout = 24 * time.Hour
+	f.Var((*durationValue)(&q.e2b.MaxTimeout), "max-timeout", "with --e2b, allow time-outs up to this `duration`")
 	return cmd
 }
 
@@ -236,10 +237,10 @@ func usualWorkspace(flag string) (string, error) {
 	if err == nil && flag == "" {
 		dir, err = hostfs.Workspace(dir)
 	}
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", errs.With("serving", flag, err)
 	}
-	return dir, errs.With("serving", dir, err)
+	return workspaceAt(dir)
 }
 
 // templateFlags parses the values NAME=PROFILE of the flag --template, and returns the paths of the profiles

@@ -88,9 +88,12 @@ func tourSteps(t *testing.T) (steps []tourStep) {
 	for line := range strings.Lines(text) {
 		line, shown := strings.CutPrefix(line, "    ")
 		command, typed := strings.CutPrefix(line, "$ ")
+		more, goesOn := strings.CutPrefix(line, "> ")
 		switch {
 		case shown && typed:
 			steps = append(steps, tourStep{command: strings.TrimSpace(command)})
+		case shown && goesOn && len(steps) > 0 && steps[len(steps)-1].shows == "":
+			steps[len(steps)-1].command += "\n" + strings.TrimSpace(more)
 		case shown && len(steps) > 0:
 			steps[len(steps)-1].shows += line
 		}

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -182,10 +181,11 @@ func (c *Promotion) checkGit(o gitresult.Options) error {
 	if !any || len(c.Plan.Conflicts) > 0 || len(c.Plan.NeedsApproval) > 0 {
 		return nil
 	}
-	return &errs.Error{
-		Op: "promoting", Path: c.Rec.Name, Kind: errs.ErrNotFound, Err: errors.New("the sandbox has no new commits on the current branch"),
-		Hints: []string{"snapfs diff " + c.Rec.Name, "snapfs promote " + c.Rec.Name},
+	op, hints := "promoting", []string{"snapfs diff " + c.Rec.Name, "snapfs promote " + c.Rec.Name}
+	if o.FetchOnly {
+		op, hints = "fetching", hints[:1]
 	}
+	return errs.New(op, c.Rec.Name, errs.ErrNotFound, "the sandbox has no new commits on the current branch", hints...)
 }
 
 // noteGit stores which git index files and refs the promotion writes, for an undo or redo.

@@ -108,7 +108,7 @@ func checkFingerprint(name, reviewed string) error {
 	}
 	return &errs.Error{
 		Op: "promoting", Path: name, Kind: errs.ErrNotFound,
-		Err: fmt.Errorf("%q is not a plan fingerprint", reviewed), Hints: []string{"snapfs plan " + name},
+		Err: fmt.Errorf("%q is not a plan fingerprint (12 or more hexadecimal digits)", reviewed), Hints: []string{"snapfs plan " + name},
 	}
 }
 

@@ -24,7 +24,8 @@ func fix(ctx context.Context) error {
 		return err
 	}
 	name, live := made.JSON201.Name, &client.ExecParams{Accept: new(client.NDJSON)}
-	for event, err := range client.Stream[client.ExecEvent](c.Exec(ctx, name, live, client.ExecRequest{Command: "make fix test"})) {
+	events := client.Stream[client.ExecEvent]
+	for event, err := range events(c.Exec(ctx, name, live, client.ExecRequest{Command: "make fix test"})) {
 		if err != nil {
 			return err
 		}

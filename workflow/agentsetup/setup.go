@@ -85,7 +85,7 @@ func (s Setup) Path() (string, error) {
 		"opencode": {".opencode/plugin/snapfs.js", "plugin/snapfs.js"},
 	}[s.Agent]
 	if file[0] == "" {
-		return "", errs.New("setting up", s.Agent, errs.ErrInvalid, "it is none of "+strings.Join(Agents, ", "))
+		return "", errs.New("setting up", s.Agent, errs.ErrInvalid, "no such agent; there are "+strings.Join(Agents, ", "))
 	}
 	if s.Project != "" {
 		return filepath.Join(s.Project, file[0]), nil

@@ -55,7 +55,7 @@ func Out(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, 
 		_, rest := io.Copy(io.Discard, r) // so that tar can end
 		unpacked <- errors.Join(err, rest)
 	}()
-	err = runTar(ctx, e, "copying", name, engine.Command{Stdout: w, Args: []string{"tar", "-cf", "-", "-C", path.Dir(from), "--", member(from)}}, w)
+	err = runTar(ctx, e, "copying", name, from, engine.Command{Stdout: w, Args: []string{"tar", "-cf", "-", "-C", path.Dir(from), "--", member(from)}}, w)
 	if failed := <-unpacked; err == nil {
 		err = failure("copying to", c.To, failed)
 	}
@@ -101,23 +101,23 @@ func Unpack(ctx context.Context, e *engine.Engine, op, name, dir string, write f
 	}
 	written := make(chan error, 1)
 	go func() { written <- errors.Join(write(w), w.Close()) }()
-	err = runTar(ctx, e, op, name, engine.Command{Stdin: r, Args: []string{"tar", "-xpf", "-", "--no-same-owner", "-C", dir}}, r)
+	err = runTar(ctx, e, op, name, dir, engine.Command{Stdin: r, Args: []string{"tar", "-xpf", "-", "--no-same-owner", "-C", dir}}, r)
 	return cmp.Or(err, <-written) // write fails too if nobody reads the archive
 }
 
 // runTar runs tar in the sandbox called name, connected to this process by a pipe, of which it closes the end
-// ours. If tar fails, the error contains op and the first line that tar printed.
-func runTar(ctx context.Context, e *engine.Engine, op, name string, command engine.Command, ours *os.File) error {
+// ours. at is the path in the sandbox that tar reads, or the directory that it writes to. If tar fails, the error
+// contains op and the first line that tar printed, or errs.ErrNotFound with at.
+func runTar(ctx context.Context, e *engine.Engine, op, name, at string, command engine.Command, ours *os.File) error {
 	status, said, err := inside(ctx, e, name, command, ours)
 	if err != nil || status == 0 {
 		return err
 	}
 	first, _, _ := strings.Cut(said, "\n")
-	refused := &errs.Error{Op: op, Path: name, Kind: errs.ErrNotSupported, Err: errors.New(cmp.Or(first, "tar ended with an error"))}
 	if strings.Contains(first, "No such file or directory") {
-		refused.Kind = errs.ErrNotFound
+		return errs.New(op, name+":"+at, errs.ErrNotFound, "no such file or directory")
 	}
-	return refused
+	return errs.New(op, name, errs.ErrNotSupported, cmp.Or(first, "tar ended with an error"))
 }
 
 // inside runs a command in the sandbox called name to its end, and returns its exit status and its standard

@@ -289,7 +289,8 @@ func (s *Store) Find(name string) (string, error) {
 		}
 	}
 	if found == "" {
-		return "", errs.New("looking for the evidence of "+name, "", errs.ErrNotFound, "no sandbox of this name keeps or has left evidence", "snapfs new --evidence "+name)
+		return "", errs.New("looking for the evidence of "+name, "", errs.ErrNotFound, "no sandbox of this name keeps or has left evidence",
+			"snapfs ls", "snapfs new --evidence "+name)
 	}
 	return found, nil
 }

@@ -97,21 +97,21 @@ func (b *Bundle) Encode() ([]byte, error) {
 // gives it. It checks no signature.
 func Decode(text []byte) (*Bundle, error) {
 	lines := bytes.Split(text, []byte("\n"))
-	if len(lines) < 3 || len(lines[len(lines)-1]) > 0 {
-		return nil, errors.New("it does not end with a line break: it is cut off")
-	}
-	lines = lines[:len(lines)-1]
 	var h header
 	again, err := []byte(nil), json.Unmarshal(lines[0], &h)
 	if err == nil {
 		again, err = audit.Canonical(h)
 	}
+	last := len(lines) - 1
 	switch {
 	case err != nil || h.Format != Format:
 		return nil, errors.New("the first line is no header of a bundle of version 1")
+	case last < 2 || len(lines[last]) > 0:
+		return nil, errors.New("it does not end with a line break: it is cut off")
 	case !bytes.Equal(again, lines[0]):
 		return nil, errors.New("the header is not canonical")
 	}
+	lines = lines[:last]
 	b := &Bundle{Sandbox: h.Sandbox}
 	if b.Key, err = base64.StdEncoding.Strict().DecodeString(h.Key); err != nil || len(b.Key) != ed25519.PublicKeySize {
 		return nil, errors.New("the header has no Ed25519 key")

@@ -324,7 +324,7 @@ func (c *checked) signer(trusted ed25519.PublicKey) *fault {
 	case trusted == nil:
 		return faultf("unknown-key", "no key was given to compare with: signed by %s", statement.KeyID(c.Key))
 	case !trusted.Equal(c.Key):
-		return faultf("other-key", "signed by %s, not by %s", statement.KeyID(c.Key), statement.KeyID(trusted))
+		return faultf("other-key", "signed by %s; the key that you trust is %s", statement.KeyID(c.Key), statement.KeyID(trusted))
 	}
 	return nil
 }
