@@ -2,10 +2,12 @@ package promote
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -163,7 +165,9 @@ func (s *stage) open(real *nodes.Dirs) error {
 		}
 		st, err := vfs.Lstat(int(f.Fd()), "")
 		if err == nil && (int(st.UID) != os.Geteuid() || st.Mode&0o077 != 0) {
-			err = &os.PathError{Op: "open", Path: s.name, Err: errors.New("not the private directory that snapfs created")}
+			at, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())) // hints need the whole path
+			mend := map[bool]string{true: "ls -ld ", false: "chmod 700 "}[int(st.UID) != os.Geteuid() || st.Mode&0o022 != 0]
+			err = errs.New("opening", at, errs.ErrCorrupt, fmt.Sprintf("others have access to this private directory of snapfs's (mode %04o)", st.Mode&0o7777), mend+errs.Quoted(at))
 		}
 		if err != nil {
 			f.Close()
