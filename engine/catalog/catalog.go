@@ -50,11 +50,11 @@ func Open(dir string) (*Catalog, error) {
 		return c, c.create()
 	}
 	if err != nil {
-		return nil, fail("opening", dir, err)
+		return nil, fail("opening the state directory", dir, err)
 	}
 	version, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil {
-		return nil, &errs.Error{Op: "opening", Path: filepath.Join(dir, format), Kind: errs.ErrCorrupt, Err: err}
+		return nil, &errs.Error{Op: "opening the state directory", Path: filepath.Join(dir, format), Kind: errs.ErrCorrupt, Err: err}
 	}
 	if version > Format {
 		return nil, newer(dir, version)
@@ -94,16 +94,16 @@ func checkOwner(dir string) error {
 	case err == syscall.ENOENT:
 		return nil
 	case err != nil:
-		return fail("opening", dir, err)
+		return fail("opening the state directory", dir, err)
 	}
 	denied := func(why string, hints ...string) error {
-		return &errs.Error{Op: "opening", Path: dir, Kind: errs.ErrDenied, Err: errors.New(why), Hints: hints}
+		return &errs.Error{Op: "opening the state directory", Path: dir, Kind: errs.ErrDenied, Err: errors.New(why), Hints: hints}
 	}
 	if int(st.Uid) != os.Geteuid() {
-		return denied("the state directory belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")")
+		return denied("it belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")")
 	}
 	if st.Mode&0o022 != 0 {
-		return denied("other users can write to the state directory", "chmod go-w "+errs.Quoted(dir))
+		return denied("other users can write to it", "chmod go-w "+errs.Quoted(dir))
 	}
 	return nil
 }
@@ -111,22 +111,22 @@ func checkOwner(dir string) error {
 func (c *Catalog) create() error {
 	for _, d := range []string{"", sandboxes, active, trash, spare} {
 		if err := os.MkdirAll(filepath.Join(c.dir, d), 0o700); err != nil {
-			return fail("making", c.dir, err)
+			return fail("making the state directory", c.dir, err)
 		}
 	}
 	tmp, err := os.CreateTemp(c.dir, format+".") // several commands may be the first
 	if err != nil {
-		return fail("making", c.dir, err)
+		return fail("making the state directory", c.dir, err)
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }()
 	if err := tmp.Close(); err != nil {
-		return fail("making", c.dir, err)
+		return fail("making the state directory", c.dir, err)
 	}
 	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), durable); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp.Name(), filepath.Join(c.dir, format)); err != nil {
-		return fail("making", c.dir, err)
+		return fail("making the state directory", c.dir, err)
 	}
 	return syncDir(c.dir)
 }
