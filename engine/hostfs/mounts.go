@@ -246,10 +246,11 @@ func (s *surveyor) workspace(dir string) error {
 		return nil
 	}
 	if list := (&Environment{mounts: s.mounts}).MountsBelow(dir); len(list) > 0 {
-		return &errs.Error{
-			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: mountedError(list),
-			Hints: []string{"sudo umount " + errs.Quoted(list[0]), "sudo snapfs run …"},
+		hints := []string{"sudo umount " + errs.Quoted(list[0]), "sudo snapfs run …"}
+		if dir == "/" { // whose mounts a machine needs
+			hints[0] = "snapfs run -C DIRECTORY …   # another workspace than /"
 		}
+		return &errs.Error{Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: mountedError(list), Hints: hints}
 	}
 	s.env.Trees = append(s.env.Trees, dir)
 	return nil
