@@ -98,3 +98,29 @@ func TestAFrozenBaseIsFrozenInAllOfTheWorkspace(t *testing.T) {
 		}
 	}
 }
+
+// TestASandboxSeesNoClonesOfAnotherBackend: btrfs stores its clones beside the trees, where a sandbox with another
+// backend has the directory in a tree of its own.
+func TestASandboxSeesNoClonesOfAnotherBackend(t *testing.T) {
+	treetest.NeedRoot(t)
+	disk := treetest.Btrfs(t)
+	b := benchIn(t, disk, treetest.Dir(t))
+	b.new("clone")
+	if out := b.in("clone", "echo theirs > theirs && cat theirs"); out != "theirs\n" {
+		t.Fatal(out)
+	}
+	if _, err := os.Stat(disk + "/.snapfs"); err != nil {
+		t.Fatal(err)
+	}
+	for _, backend := range []string{"overlay", "fusecow"} {
+		req := b.request()
+		req.Name, req.Backend = backend, backend
+		if _, err := b.New(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		b.removeLater(backend)
+		if out := b.in(backend, "ls -A "+disk+"/.snapfs"); out != "" {
+			t.Errorf("%s: a sandbox sees %q", backend, out)
+		}
+	}
+}

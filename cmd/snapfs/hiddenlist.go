@@ -51,10 +51,17 @@ own, because packages do; when the host has files in it at a later start, it is 
 By its name alone, snapfs cannot know a secret. So these are seen: what lies under a name
 that is not listed, such as ~/aws-old after "mv ~/.aws ~/aws-old" on the host; a new
 entry of a place with a *; settings without a credential at the start, to which one is
-added later; a new file in a directory of which --expose shows a part; the state
-directory, with the key of its evidence, of another SNAPFS_HOME or --state than the
-sandbox's own and the usual ones; and, until the next start, the places of a home
-directory that was made since, as by useradd.
+added later; and a new file in a directory of which --expose shows a part.
+
+A state directory (SNAPFS_HOME, --state) at an unusual place is listed in its user's home
+when a command first uses it; sandboxes that start later, of this user and of root, do not
+see it. One is seen that only an earlier snapfs has used, or that a user has who owns no
+home.
+
+A home directory that is made in /home while root's sandbox runs, as by useradd, is absent
+in it until the next start. It is seen where /home is a filesystem of its own or has
+entries that are no directories, and so are homes at other places. Root's sandboxes follow
+the links of all homes: what a user's ~/.aws leads to, /etc for example, is hidden from them.
 
 The host may remove a place or put another file over it: it stays hidden. Without root
 there are exceptions in another user's directory with mounts in it, which is shown as on

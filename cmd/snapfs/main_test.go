@@ -17,7 +17,9 @@ import (
 // may read them.
 func TestMain(m *testing.M) {
 	os.Exit(treetest.WithProgram(m.Run, func(_ context.Context, dir string) error {
+		home := filepath.Join(dir, "home") // the state directories of the tests are listed in it
 		return errors.Join(
+			os.Mkdir(home, 0o700), os.Setenv("HOME", home),
 			os.CopyFS(filepath.Join(dir, "script"), os.DirFS("testdata/script")),
 			copyFile("../../README.md", filepath.Join(dir, "README.md")),
 		)
@@ -88,7 +90,11 @@ func scripts(t *testing.T, backend string, names ...string) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", treetest.Built()+":"+os.Getenv("PATH"))
 			e.Setenv("SNAPFS_HOME", e.WorkDir+"/.state")
-			e.Setenv("HOME", os.Getenv("HOME"))
+			home := os.Getenv("HOME")
+			if os.Geteuid() == 0 { // a sandbox does not see the state directories that are listed in its user's home
+				home = e.WorkDir + "/.home"
+			}
+			e.Setenv("HOME", home)
 			e.Setenv("SNAPFS_BACKEND", backend)
 			e.Setenv("SNAPFS_DRIFT_TIME", "10s") // on a busy machine 5 ms may pass without a look
 			e.Defer(func() {
@@ -97,7 +103,7 @@ func scripts(t *testing.T, backend string, names ...string) {
 				d.snapfs("pool", "rm") // where a script was given up
 			})
 			e.Cd = filepath.Join(e.WorkDir, "w")
-			return os.MkdirAll(e.Cd, 0o755)
+			return errors.Join(os.MkdirAll(home, 0o700), os.MkdirAll(e.Cd, 0o755))
 		},
 		Condition: func(c string) (bool, error) {
 			switch c {

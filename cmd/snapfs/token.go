@@ -23,7 +23,8 @@ text of a token is printed once, and stored as a hash only. Whoever has it has i
 scopes until it expires or is removed, which every server notices at the next request.
 
 Scopes: read lists sandboxes and reads their files, changes and events; run makes and
-removes sandboxes and runs commands in them; promote changes the real tree.`,
+removes sandboxes and runs commands in them; promote changes the real tree; cosign adds
+another party's signature to the evidence of a sandbox.`,
 		Example: `  snapfs token new --scope read,run --expires 30d ci
   snapfs token ls
   snapfs token rm ci`,

@@ -124,7 +124,9 @@ func machineRules() []Rule {
 			".config/bspwm", ".config/qtile", ".config/river", ".config/niri", ".config/labwc", ".xmonad", ".config/xmonad", ".config/xfce4",
 			"/etc/xdg/openbox", "/etc/gdm*", "/etc/lightdm", "/etc/sddm*", "/usr/share/xsessions", "/usr/share/wayland-sessions",
 			".local/share/applications", ".config/mimeapps.list", ".xbindkeysrc", ".config/sxhkd", ".config/kitty", ".config/alacritty",
-			".config/ghostty", ".config/wezterm", ".wezterm.lua",
+			".config/ghostty", ".config/wezterm", ".wezterm.lua", ".config/zellij", ".config/waybar", ".config/polybar", ".config/eww", ".config/mpv", ".mpv",
+			".local/share/gnome-shell", ".local/share/plasma", ".local/share/kio", "Library/LaunchAgents", ".hammerspoon",
+			".local/share/thumbnailers", //nolint:misspell // the name of the directory
 		}, OutsidePackages},
 	}
 }
@@ -142,7 +144,9 @@ func toolRules() []Rule {
 			".envrc", ".direnvrc", ".config/direnv", ".autoenv*", ".mise*.toml", "mise*.toml", ".mise", ".config/mise", ".rtx.toml",
 			".gdbinit", ".gdbearlyinit", ".config/gdb", ".lldbinit*", ".pdbrc", ".irbrc", ".pryrc", ".Rprofile", ".Renviron", ".pythonrc*",
 			".ipython", ".julia/config", ".ghci", ".psqlrc", ".sqliterc", ".erlang", ".iex.exs", ".ocamlinit", ".octaverc", ".perldb",
-			".direnv",
+			".direnv", ".byebugrc", ".rdbgrc", ".mongorc.js", ".mongoshrc.js", ".duckdbrc", ".my.cnf", ".gnuplot", ".guile", ".sbclrc", ".racketrc", ".swiplrc",
+			".config/swi-prolog", ".psysh.php", ".config/psysh", ".tclshrc", ".wishrc", ".config/ptpython", ".config/bpython", ".latexmkrc", "latexmkrc",
+			".gitpod.y*ml", ".idx", ".codesandbox", ".replit", ".stackblitzrc", ".theia", ".lapce", ".atom", ".config/sublime-text*", ".config/JetBrains", ".vscode-oss",
 		}, OutsidePackages},
 		{"an agent reads its instructions, tools or hooks from it", []string{
 			"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "AGENT.md", "AGENTS.override.md", "GEMINI.md", "QWEN.md", "CRUSH.md", "WARP.md",
@@ -150,7 +154,9 @@ func toolRules() []Rule {
 			".clinerules", ".cline", ".roo", ".roorules*", ".roomodes", ".kilocode", ".kilocodemodes", ".kiro", ".amazonq", ".opencode", "opencode.json*",
 			".crush.json", "crush.json", ".crush", ".goosehints", ".goose", ".continue", ".continuerc.json", ".continuerules", ".aider.conf.y*ml", ".augment",
 			".augment-guidelines", ".junie", ".trae", ".factory", ".agents", ".rules", ".github/copilot-*", ".github/instructions", ".github/prompts",
-			".github/chatmodes", ".github/agents", ".github/hooks", ".config/goose", ".config/opencode", ".config/crush", ".config/amp",
+			".github/chatmodes", ".github/agents", ".github/hooks", ".github/skills", ".config/goose", ".config/opencode", ".config/crush", ".config/amp",
+			".claude-plugin", ".agent", ".aiassistant", ".antigravity", ".openhands", ".openclaw", ".devin", ".tabnine", ".codebuddy", "CODEBUDDY.md", ".iflow", "IFLOW.md",
+			".qoder", ".zencoder", ".copilot", ".grok", ".pi",
 		}, OutsidePackages},
 		{"it is loaded into other programs", []string{
 			"/etc/ld.so.*", "/etc/ld-musl-*", "sitecustomize.py", "usercustomize.py", ".local/share/vulkan", ".config/vulkan", ".asoundrc",
@@ -161,14 +167,18 @@ func toolRules() []Rule {
 		}, OutsideNewEnvironments},
 		{"it is a program that is found by its name alone", []string{
 			".local/bin", ".cargo/bin", ".npm-global/bin", ".yarn/bin", ".bun/bin", ".deno/bin", ".pyenv/shims", ".rbenv/shims", ".asdf/shims",
-			".local/share/mise/shims", ".docker/cli-plugins", ".krew/bin", ".dotnet/tools",
+			".local/share/mise/shims", ".docker/cli-plugins", ".krew/bin", ".dotnet/tools", ".volta/bin", ".nodenv/shims", ".goenv/shims", ".jenv/shims", ".ghcup/bin",
+			".cabal/bin", ".rustup/toolchains", ".nvm/versions", ".sdkman/candidates", ".pyenv/versions", ".rbenv/versions", ".asdf/installs", ".local/share/mise/installs",
 		}, OutsidePackages},
 		{"a package manager or build tool reads it, and it can name programs to run", []string{
 			".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins", ".pnpmfile.*js", "bunfig.toml", ".bunfig.toml", ".cargo/config",
 			".cargo/config.toml", ".mvn", ".m2/settings*.xml", ".gradle/init.*", ".gradle/gradle.properties", ".sbt", ".bundle/config", ".gemrc", ".condarc",
 			".config/pip", ".pip", ".pypirc", ".config/uv", ".pydistutils.cfg", ".config/go", "docker-compose.override.y*ml", "compose.override.y*ml",
 			".docker/config.json", ".config/containers", ".mavenrc", ".antrc", ".lein", ".vagrant.d", ".terraformrc", ".terraform.d", ".kube/config",
-			".aws/config", ".gnupg", ".config/gh", ".jupyter", ".local/share/jupyter/kernels",
+			".aws/config", ".aws/credentials", ".azure", ".gnupg", ".config/gh", ".config/glab-cli", ".jupyter", ".local/share/jupyter/kernels",
+			"rust-toolchain", "rust-toolchain.toml", ".rustup/settings.toml", ".bazelrc", "tools/bazel", "ansible.cfg", ".ansible.cfg", ".ansible", ".config/nix",
+			".config/nixpkgs", ".config/home-manager", ".wgetrc", ".curlrc", ".config/rclone", ".rclone.conf", ".s3cfg", ".config/bat", ".tigrc", ".config/lazygit",
+			".config/yt-dlp", ".task/hooks",
 		}, OutsidePackages},
 		{"git runs the filters that it names", []string{".gitattributes"}, OutsidePackages},
 		{"a mail program runs commands from it", []string{".forward", ".procmailrc", ".mailcap", ".mailrc", ".muttrc", ".config/mutt", ".config/neomutt"}, OutsidePackages},

@@ -189,7 +189,7 @@ func TestPlacesSurviveAnyPath(t *testing.T) {
 	c := open(t)
 	want := catalog.Location{Driver: "btrfs", Path: "/mnt/100%/a b:c\n%2f"}
 	for range 2 {
-		if err := c.AddLocation(want); err != nil {
+		if err := c.AddLocation(want, want.Path); err != nil {
 			t.Fatal(err)
 		}
 	}

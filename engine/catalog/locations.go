@@ -13,9 +13,12 @@ import (
 type Location struct{ Driver, Path string }
 
 // AddLocation adds p to the catalogue's list of directories with backend data, by which the data is found
-// when no sandbox refers to it any more. A path too long for a file name is left out. Cost: one system call
-// if it is listed already.
-func (c *Catalog) AddLocation(p Location) error {
+// when no sandbox refers to it any more. A path too long for a file name is left out. data is the directory with the
+// data itself, which [Catalog.Outside] returns from then on. Cost: two system calls if both are listed already.
+func (c *Catalog) AddLocation(p Location, data string) error {
+	if err := c.addOutside(data); err != nil {
+		return err
+	}
 	path := c.locationPath(p)
 	if len(filepath.Base(path)) > 255 { // a tree that deep is only found through its sandboxes
 		return nil

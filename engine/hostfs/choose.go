@@ -334,12 +334,13 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 }
 
 // RecordPlace stores in the catalogue where a backend's data lies, if that is outside the state directory. So
-// a garbage collection finds the data when no sandbox refers to it any more.
+// a garbage collection finds the data when no sandbox refers to it any more, and no sandbox sees it.
 func (hf *Host) RecordPlace(c Choice) error {
-	if hf.DataPlace(c.Driver, c.Backend) == "" {
+	data := hf.DataPlace(c.Driver, c.Backend)
+	if data == "" {
 		return nil
 	}
-	return hf.cat.AddLocation(catalog.Location{Driver: c.Driver, Path: c.Tree})
+	return hf.cat.AddLocation(catalog.Location{Driver: c.Driver, Path: c.Tree}, data)
 }
 
 // DataPlace returns the directory in which the backend b of the named driver stores its data if that depends

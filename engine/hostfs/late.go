@@ -28,23 +28,52 @@ func later(h hiding, workspace string) (list []absentNames) {
 	unsure := slices.Concat(h.real.unsure, h.also, host.dangling(h.real.people), host.dangling(h.real.machine))
 	for _, m := range h.real.missing {
 		if dir := host.resolve(m.dir); dir != "" {
-			missing = append(missing, absentNames{dir, m.names})
+			missing = append(missing, absentNames{dir: dir, names: m.names})
 		}
 	}
 	for _, p := range unsure {
 		if p = host.firstMissing(p); p != "" {
-			missing = append(missing, absentNames{filepath.Dir(p), []string{filepath.Base(p)}})
+			missing = append(missing, absentNames{dir: filepath.Dir(p), names: []string{filepath.Base(p)}})
 		}
 	}
 	show := append(slices.Clone(h.expose), workspace)
 	for _, m := range missing {
 		for _, dir := range append(others.of(m.dir), m.dir) {
 			if names := allowed(dir, m.names, show); len(names) > 0 && !underReplaced(dir) {
-				list = append(list, absentNames{dir, names})
+				list = append(list, absentNames{dir: dir, names: names})
+			}
+		}
+	}
+	if dir := host.resolve("/home"); dir != "" && Privileged() {
+		for _, dir := range append(others.of(dir), dir) {
+			if present := onlyDirs(dir, show); present != nil {
+				list = append(list, absentNames{dir: dir, only: present})
 			}
 		}
 	}
 	return list
+}
+
+// onlyDirs returns the entries of dir, a directory of homes, so that a sandbox hides homes that are made later. It returns
+// nil if they are to be seen: an entry is no directory, which no layer can except, or one of show lies at dir or in none
+// of the entries.
+func onlyDirs(dir string, show []string) []string {
+	entries, err := os.ReadDir(dir)
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if names = append(names, e.Name()); !e.IsDir() {
+			return nil
+		}
+	}
+	for _, x := range show {
+		if Within(dir, x) || Within(x, dir) && !slices.ContainsFunc(names, func(name string) bool { return Within(x, filepath.Join(dir, name)) }) {
+			return nil
+		}
+	}
+	if err != nil {
+		return nil
+	}
+	return names
 }
 
 // allowed returns those of names, possible secrets in the directory dir, that a sandbox may hide: not those
@@ -86,11 +115,12 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 		return slices.ContainsFunc(hide, func(p string) bool { return Within(path, p) })
 	}
 	for _, m := range missing {
-		if masked(m.dir) {
+		if masked(m.dir) || m.only != nil && (isTarget(mounts, m.dir) || !hidesAll(mounts, m.dir)) {
 			continue
 		}
 		if h := in(m.dir); h != nil {
-			h.Absent = m.names
+			h.Absent, h.All = m.names, m.only != nil // a masked entry has a stand-in
+			h.Except = slices.DeleteFunc(slices.Clone(m.only), func(name string) bool { return masked(filepath.Join(m.dir, name)) })
 		}
 	}
 	masks := make([]string, 0, len(hide))
@@ -210,6 +240,9 @@ func finish(m *isolate.Mount, s surveyor) {
 			}
 			if e.All {
 				names = append(names, e.Dir+"/")
+			}
+			for _, name := range e.Except {
+				names = append(names, "/"+path.Join(e.Dir, name))
 			}
 		}
 		m.Served = h.Hiding(names)

@@ -75,7 +75,7 @@ func TestOnlyLiveTreesHideWhatComesLater(t *testing.T) {
 	dirs := []string{"/", "/frozen/a", "/copy/a", "/home", "/home/a", "/home/nfs/a", "/home/masked/a", "/usr/lib"}
 	var missing []absentNames
 	for _, dir := range dirs {
-		missing = append(missing, absentNames{dir, []string{".ssh"}})
+		missing = append(missing, absentNames{dir: dir, names: []string{".ssh"}})
 	}
 	hideLater(mounts, []catalog.Tree{{Path: "/"}, {Path: "/frozen", Frozen: true}}, missing, []string{"/home/masked"}, points, newLookupCache())
 	for i, want := range [][]string{{"."}, nil, nil, {".", "a"}, {"lib"}} {
@@ -86,5 +86,41 @@ func TestOnlyLiveTreesHideWhatComesLater(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s hides entries of %q, want %q", mounts[i].Target, got, want)
 		}
+	}
+}
+
+// The tree that holds /home shows only the homes of its start. A masked one has a stand-in instead.
+func TestNewHomesAreHidden(t *testing.T) {
+	homes := treetest.Dir(t)
+	for _, name := range []string{"ann", "bob"} {
+		if err := os.Mkdir(filepath.Join(homes, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ann, bob, eve := filepath.Join(homes, "ann"), filepath.Join(homes, "bob"), filepath.Join(homes, "eve/x")
+	for _, c := range []struct {
+		show []string
+		want []string
+	}{
+		{[]string{"/srv/w"}, []string{"ann", "bob"}},
+		{[]string{ann + "/.ssh", bob}, []string{"ann", "bob"}},
+		{[]string{eve, "/srv/w"}, nil},
+		{[]string{homes}, nil},
+		{[]string{"/"}, nil},
+	} {
+		if got := onlyDirs(homes, c.show); !slices.Equal(got, c.want) {
+			t.Errorf("with %q shown, %q are excepted, want %q", c.show, got, c.want)
+		}
+	}
+	missing := []absentNames{{dir: homes, only: []string{"ann", "bob"}}}
+	mounts := []isolate.Mount{{Target: "/", Overlay: &isolate.Overlay{Lower: []string{"/"}, Upper: "/var/l/u", Work: "/var/l/w"}}}
+	hideLater(mounts, []catalog.Tree{{Path: "/"}}, missing, []string{bob}, []mount.Point{{Path: "/"}}, newLookupCache())
+	h := mounts[0].Hidden
+	if len(h) != 2 || !h[0].All || !slices.Equal(h[0].Except, []string{"ann"}) || len(h[1].StandIns) != 1 {
+		t.Errorf("hidden are %+v", h)
+	}
+	mustWrite(t, filepath.Join(homes, "file"))
+	if got := onlyDirs(homes, nil); got != nil {
+		t.Errorf("beside a file %q are excepted, want none", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -30,6 +31,7 @@ type search struct {
 type absentNames struct {
 	dir   string
 	names []string
+	only  []string // unless nil, all entries of dir are hidden but these
 }
 
 // look looks for the paths names of possible secrets, relative to dir and sorted, and adds them to found or, if later
@@ -60,9 +62,9 @@ func (s *search) look(dir string, names []string) {
 		}
 		return
 	}
-	every, any := under(names, "*") // most directories have fewer entries than there are names
+	every, any := pathlist.Below(names, "*") // most directories have fewer entries than there are names
 	for _, e := range entries {
-		rest, is := under(names, e.Name())
+		rest, is := pathlist.Below(names, e.Name())
 		if is || any {
 			s.found = append(s.found, filepath.Join(dir, e.Name()))
 		}
@@ -107,7 +109,7 @@ func (s *search) lookFor(firsts []string, dir string, names []string) {
 		case errors.Is(err, fs.ErrPermission): // a command runs as this user and cannot reach it either
 			continue
 		}
-		rest, is := under(names, first)
+		rest, is := pathlist.Below(names, first)
 		if is {
 			s.found = append(s.found, path)
 		}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/snapfs/snapfs/engine/catalog"
 )
 
 // A HiddenRow lists the places where a program, or a group of programs, stores files that snapfs hides from
@@ -177,7 +179,7 @@ var HiddenRows = []HiddenRow{
 	{Program: "wallets", What: "money", Places: []string{
 		"~/.bitcoin", "~/.electrum", "~/.ethereum", "~/.config/solana", "~/.foundry/keystores", "~/.sui", "~/.aptos", "~/.near-credentials", "~/.config/Exodus", "~/.monero",
 	}},
-	{Program: "snapfs of any user", What: "all that its sandboxes hold", Places: []string{"~/.local/state/snapfs", "/var/lib/snapfs"}},
+	{Program: "snapfs of any user", What: "all that its sandboxes hold", Places: []string{"~/.local/state/snapfs", "~/" + catalog.Registry, "/var/lib/snapfs"}},
 	{Program: "self-test of snapfs", What: "what it tries to read", Places: []string{
 		"~/" + selfTest + "1", "~/" + selfTest + "2", "~/" + selfTest + "3", "~/" + selfTest + "4",
 	}},

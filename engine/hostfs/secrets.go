@@ -73,6 +73,7 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	found.later = true
 	found.look("/", known.root)
 	s.missing, s.unsure = found.missing, found.unsure
+	s.people = append(s.people, catalog.Others(slices.Concat(s.people, found.found), at)...)
 	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
 	s.machine = slices.DeleteFunc(found.found, func(p string) bool {
 		return plainSettings(p, known.settings, at) || !slices.Contains(known.root, p[1:]) && !reads(at(p))
@@ -272,20 +273,6 @@ func without(paths []string, exposed string, at func(string) string) []string {
 		}
 	}
 	return left
-}
-
-// under returns those of names, a sorted list of paths, that lie under the path first, relative to it. is
-// reports whether first itself is one of names.
-func under(names []string, first string) (rest []string, is bool) {
-	at, is := slices.BinarySearch(names, first)
-	if at == len(names) || !strings.HasPrefix(names[at], first) { // as for most entries of a directory
-		return nil, false
-	}
-	above := first + "/"
-	for i, _ := slices.BinarySearch(names, above); i < len(names) && strings.HasPrefix(names[i], above); i++ {
-		rest = append(rest, names[i][len(above):])
-	}
-	return rest, is
 }
 
 // empty reports whether a file or directory with a secret's path has no contents, so that a mask over it is

@@ -29,6 +29,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	}
 	notes = homeNotes(env)
 	hide := append(secretFiles(rec.Policy), hf.cat.Dir())
+	hide = append(hide, hf.cat.Outside()...)
 	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown))
 	skeletons := make([]isolate.Mount, 0, len(env.Frames)+len(rec.Trees)+len(env.Shown))
 	bare := map[string]bool{} // trees that are shown as on the host
@@ -92,6 +93,9 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: search.secrets(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots, host: newLookupCache()}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
+	s.Mounts = slices.DeleteFunc(s.Mounts, func(m isolate.Mount) bool { // in a hidden directory there is no place to mount it at
+		return slices.ContainsFunc(s.Hide, func(p string) bool { return m.Target != p && Within(m.Target, p) })
+	})
 	more, err = addOtherNames(ctx, &s, rec, h.host, copies(roots))
 	notes = append(notes, more...)
 	s.Mounts, more = keepMasks(s.Mounts, s.Hide, rec.Policy.Hide, env)

@@ -1,5 +1,5 @@
 // Package pathlist formats many paths, each with its reason, as one text, makes a path safe to print on a
-// terminal and matches paths with patterns.
+// terminal, matches paths with patterns and looks them up in a sorted list.
 package pathlist
 
 import (

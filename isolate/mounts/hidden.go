@@ -31,7 +31,8 @@ type parent struct {
 	xattrs map[string]string
 }
 
-// parentsOf returns the directories of tree with hidden entries and those above them, outermost first. here
+// parentsOf returns the directories of tree with hidden entries, those above them, outermost first, and those that are
+// excepted from what is hidden. here
 // are those of hidden whose directories exist. For one whose directory somebody has just removed, it has that
 // directory as an entry to hide, since it may be made again.
 func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
@@ -64,6 +65,7 @@ func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 			}
 			h = Hidden{Dir: path.Dir(dir), Absent: []string{path.Base(dir)}}
 		}
+		h.Except = slices.DeleteFunc(slices.Clone(h.Except), func(name string) bool { return !exists(path.Join(h.Dir, name)) })
 		here = append(here, h)
 	}
 	return parents, here
@@ -258,6 +260,12 @@ func fillDir(root int, h Hidden, opaque bool) error {
 	}
 	if h.All {
 		if err := vfs.SetXattr(root, h.Dir, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
+			return err
+		}
+	}
+	for _, name := range h.Except { // a redirect leads out of the opaque directory, to the same path in the layers below
+		at := path.Join(h.Dir, name)
+		if err := vfs.SetXattr(root, at, "trusted.overlay.redirect", []byte("/"+at), 0); err != nil {
 			return err
 		}
 	}

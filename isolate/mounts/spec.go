@@ -98,6 +98,8 @@ type Hidden struct {
 	// All hides all entries that the host has in the directory, but not those that the container makes in it. It
 	// needs a writable overlay with redirects, or a Served tree that hides them by itself.
 	All bool
+	// Except are directories, entries of Dir, that All does not hide, nor what is in them.
+	Except []string
 }
 
 // A StandIn is an empty directory or file, or a symbolic link, that the container sees in place of an entry

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
@@ -47,7 +48,7 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	if o.Server != nil {
 		pool, sweepLater = o.Server.pool, o.Server.sweepTimer.later
 	}
-	return engine.Open(ctx, engine.Config{
+	e, err := engine.Open(ctx, engine.Config{
 		Standby:    pool,
 		SweepLater: sweepLater,
 		Later:      o.Later,
@@ -64,6 +65,21 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
 		IDMapper: o.idMapper,
 	})
+	if e != nil {
+		o.register()
+	}
+	return e, err
+}
+
+// register lists the state directory among those of this user, so that sandboxes of the others do not see it.
+func (o Options) register() {
+	home, err := os.UserHomeDir()
+	if err == nil {
+		err = catalog.Register(home, o.State)
+	}
+	if err != nil && o.Notice != nil {
+		o.Notice("sandboxes of other state directories can see this one: " + err.Error())
+	}
 }
 
 // expire removes leftovers: parts of streams of snapfs receive that nobody resumes, and unchanged sandboxes

@@ -60,6 +60,8 @@ var places = []place{
 	{"isolate/mounts/hidden.go", "\tif !opaque {\n", "\tif !opaque || isOut(\"stand-ins\") {\n"},
 	{"engine/hostfs/spec.go", "hideLater(s.Mounts, ", "hideLater(s.Mounts[:len(s.Mounts)*isIn(\"late\")], "},
 	{"engine/hostfs/spec.go", "hide := append(secretFiles(rec.Policy), hf.cat.Dir())", `hide := append(secretFiles(rec.Policy), []string{hf.cat.Dir()}[:isIn("state")]...)`},
+	{"engine/hostfs/spec.go", "hide = append(hide, hf.cat.Outside()...)", `hide = append(hide, hf.cat.Outside()[:len(hf.cat.Outside())*isIn("backends")]...)`},
+	{"engine/hostfs/secrets.go", "catalog.Others(slices.Concat(s.people, found.found), at)", `catalog.Others(s.people[:len(s.people)*isIn("state")*isIn("backends")], at)`},
 	{"engine/hostfs/spec.go", "hide = append(hide, hidden)", `hide = append(hide, []string{hidden}[:isIn("backends")]...)`},
 	{"isolate/mounts/private.go", `	p.proc = pl.Filesystem("proc", QuietMount)` + "\n", `	if isOut("proc") {
 		p.proc = pl.clone(launch.Num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).Result()

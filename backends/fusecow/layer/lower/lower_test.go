@@ -184,3 +184,15 @@ func TestASearchForLinksIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A directory can hide all of its names but some, also names that come later.
+func TestHideExceptSomeNames(t *testing.T) {
+	tree, path, dir := newTree(t, vfs.Timestamp{})
+	tree.Hide([]string{"a/", "/a/file"})
+	must(t, os.WriteFile(path+"/a/late", nil, 0o644))
+	for name, want := range map[string]bool{"file": true, "link": false, "late": false} {
+		if has, err := tree.Has(dir, name); has != want || err != nil {
+			t.Errorf("%s is seen: %v (%v), want %v", name, has, err, want)
+		}
+	}
+}

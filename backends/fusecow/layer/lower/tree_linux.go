@@ -27,9 +27,16 @@ type Tree struct {
 	late lateReads
 	// reads are the versions of files that were read, see [Tree.ReadBefore].
 	reads firstReads
-	// hidden holds, by name, the paths of the directories in which that name is hidden; by "", those in which all
-	// names are.
-	hidden atomic.Pointer[map[string][]string]
+	// hidden says which names no lookup may find, see [Tree.Hide]; nil for none.
+	hidden atomic.Pointer[hiddenNames]
+}
+
+// hiddenNames are names of a lower that are invisible.
+type hiddenNames struct {
+	// dirs holds, by name, the paths of the directories in which that name is hidden; by "", those in which all names
+	// are but those of which shown has the path.
+	dirs  map[string][]string
+	shown map[string]bool
 }
 
 // rootIno is the inode number of the root directory of a FUSE filesystem, FUSE_ROOT_ID.
@@ -137,14 +144,18 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 }
 
 // Hide makes these paths, relative to the root of the lower directory tree, invisible, now and when they
-// appear later. A path that ends with a slash stands for all names in that directory. The paths replace those of an
-// earlier call. Entries that the kernel has looked up before stay visible.
+// appear later. A path that ends with a slash stands for all names in that directory, but for those of which a path
+// follows that begins with a slash. The paths replace those of an earlier call. Entries that the kernel has looked up
+// before stay visible.
 func (t *Tree) Hide(paths []string) {
-	hidden := make(map[string][]string, len(paths))
+	hidden := hiddenNames{dirs: make(map[string][]string, len(paths)), shown: map[string]bool{}}
 	for _, p := range paths {
+		if shown, is := strings.CutPrefix(p, "/"); is {
+			hidden.shown[shown] = true
+			continue
+		}
 		dir, name := path.Split(p)
-		dir = path.Clean(dir)
-		hidden[name] = append(hidden[name], dir)
+		hidden.dirs[name] = append(hidden.dirs[name], path.Clean(dir))
 	}
 	t.hidden.Store(&hidden)
 }
@@ -156,10 +167,11 @@ func (t *Tree) Hides(dir *Ref, name string) bool {
 	if hidden == nil {
 		return false
 	}
-	if dirs := (*hidden)[name]; len(dirs) > 0 && slices.Contains(dirs, dir.Path()) {
+	if dirs := hidden.dirs[name]; len(dirs) > 0 && slices.Contains(dirs, dir.Path()) {
 		return true
 	}
-	return slices.ContainsFunc((*hidden)[""], func(d string) bool { return strings.HasSuffix(d, dir.Name) && d == dir.Path() })
+	all := slices.ContainsFunc(hidden.dirs[""], func(d string) bool { return strings.HasSuffix(d, dir.Name) && d == dir.Path() })
+	return all && !hidden.shown[path.Join(dir.Path(), name)]
 }
 
 // Stat returns the attributes of the entry called name in the lower directory dir. A name that [Tree.Hide]
