@@ -37,7 +37,8 @@ func Request(ctx context.Context, ask string, out io.Writer) error {
 	if err := json.Unmarshal([]byte(ask), &o); err != nil {
 		return err
 	}
-	t := &http.Transport{MaxIdleConnsPerHost: connections}
+	t := &http.Transport{MaxIdleConnsPerHost: connections, Protocols: new(http.Protocols)}
+	t.Protocols.SetHTTP1(true) // as nginx speaks to the server
 	if o.Address != "" {
 		t.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, o.Address)

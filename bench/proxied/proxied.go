@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -68,10 +70,12 @@ type measurement struct {
 }
 
 // rates is what a client measured: the median of requests one after another on one connection, and how many requests
-// were answered in a second on many connections.
+// were answered in a second on many connections. Processor is the processor time of a request on average: of the client
+// and of all that snapfs or nginx does for it, without the server.
 type rates struct {
-	Median time.Duration
-	Second float64
+	Median    time.Duration
+	Second    float64
+	Processor time.Duration
 }
 
 func (m *measurement) adds(ctx context.Context) (float64, string, error) {
@@ -86,7 +90,9 @@ func (m *measurement) throughput(ctx context.Context) (float64, string, error) {
 	if err := m.once(ctx); err != nil {
 		return 0, "", err
 	}
-	return m.nginx.Second / m.inside.Second, fmt.Sprintf("%.0f a second from a sandbox through its proxy, %.0f through nginx, %.0f directly, on %d connections", m.inside.Second, m.nginx.Second, m.direct.Second, connections), nil
+	detail := fmt.Sprintf("%.0f a second from a sandbox through its proxy, %.0f through nginx, %.0f directly, on %d connections; processor time of client and proxy %s, %s and %s for a request",
+		m.inside.Second, m.nginx.Second, m.direct.Second, connections, timing.Ms(m.inside.Processor), timing.Ms(m.nginx.Processor), timing.Ms(m.direct.Processor))
+	return m.nginx.Second / m.inside.Second, detail, nil
 }
 
 // once measures all three ways, the first time that it is called.
@@ -109,25 +115,46 @@ func (m *measurement) measure(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.close()
-	front, stop, err := reverseProxy(ctx, dir, s)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
 	o := order{URL: s.url(), Address: s.address, Rounds: 2000, Many: 20_000}
 	if m.lab.Quick {
 		o.Rounds, o.Many = 100, 1000
 	}
-	if m.direct, err = m.client(ctx, s, o, s.key); err != nil {
+	if m.direct, err = m.timed(o, func() (rates, error) { return m.client(ctx, s, o, s.key) }); err != nil {
 		return err
 	}
-	o.Address = front
-	if m.nginx, err = m.client(ctx, s, o, "a placeholder"); err != nil {
+	if m.nginx, err = m.timed(o, func() (rates, error) { return m.throughNginx(ctx, dir, s, o) }); err != nil {
 		return err
 	}
 	o.Address = "" // by its name, which leads to the proxy
-	m.inside, err = m.sandboxed(ctx, s, o)
+	m.inside, err = m.timed(o, func() (rates, error) { return m.sandboxed(ctx, s, o) })
 	return err
+}
+
+// timed returns the rates that f measured, with the processor time of the processes that ended in it.
+func (m *measurement) timed(o order, f func() (rates, error)) (rates, error) {
+	var before, after unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &before)
+	if err != nil {
+		return rates{}, err
+	}
+	r, err := f()
+	if err = errors.Join(err, unix.Getrusage(unix.RUSAGE_CHILDREN, &after)); err != nil {
+		return r, err
+	}
+	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	r.Processor = time.Duration(used) / time.Duration(o.Rounds+o.Many)
+	return r, nil
+}
+
+// throughNginx measures requests by a process of the host to nginx, with its files in dir, which sets the key.
+func (m *measurement) throughNginx(ctx context.Context, dir string, s *server, o order) (r rates, err error) {
+	front, stop, err := reverseProxy(ctx, dir, s)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	o.Address = front
+	return m.client(ctx, s, o, "a placeholder")
 }
 
 // client measures requests by a process of the host, which sends key.
