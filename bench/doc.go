@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/snapfs/snapfs/bench/machine"
 )
@@ -68,9 +69,15 @@ const kindDepth = "depth"
 // kindRecord is the name, in Options.Only, of the checks of [Gate] on the cost of evidence.
 const kindRecord = "evidence"
 
+// kindProxy is the name, in Options.Only, of the checks of [Gate] on requests through a sandbox's network proxy.
+const kindProxy = "proxy"
+
+// judgedKinds returns the names of the kinds that only [Gate] measures.
+func judgedKinds() []string { return []string{kindGrowth, kindDepth, kindRecord, kindProxy} }
+
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
 func Kinds() []string {
-	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindHooks, kindGrowth, kindDepth, kindRecord}
+	return append([]string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindHooks}, judgedKinds()...)
 }
 
 func (o Options) wants(kind string) bool {
@@ -80,11 +87,11 @@ func (o Options) wants(kind string) bool {
 // checkOnly returns an error if o.Only names a kind that is not measured: by [Gate] if gate is set, else by [Run].
 func (o Options) checkOnly(gate bool) error {
 	for _, kind := range o.Only {
-		switch judged := kind == kindGrowth || kind == kindDepth || kind == kindRecord; {
+		switch judged := slices.Contains(judgedKinds(), kind); {
 		case judged && !gate:
 			return fmt.Errorf("--only %s selects promises, which only --gate measures: add --gate", kind)
 		case gate && !judged:
-			return fmt.Errorf("--only %s selects no promise: leave out --gate, or choose %s, %s or %s", kind, kindGrowth, kindDepth, kindRecord)
+			return fmt.Errorf("--only %s selects no promise: leave out --gate, or choose one of %s", kind, strings.Join(judgedKinds(), ", "))
 		}
 	}
 	return nil

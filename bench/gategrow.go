@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/bench/copies"
 	"github.com/snapfs/snapfs/bench/depth"
+	"github.com/snapfs/snapfs/bench/proxied"
 	"github.com/snapfs/snapfs/bench/record"
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
@@ -135,6 +136,19 @@ func (r *referee) recordChecks() (list []check) {
 	l := record.Lab{
 		Program: r.Program, State: s.State + "-record", Env: s.env(), Backend: s.Driver, Quick: r.Quick, Open: open, Clear: Clear,
 		Tree: func(ctx context.Context) (string, error) { return r.tree(ctx, s, record.Files) },
+	}
+	for _, c := range l.Checks() {
+		list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: c.Unit, measure: c.Measure})
+	}
+	return list
+}
+
+// proxyChecks returns the checks of requests through a sandbox's network proxy, which package proxied measures.
+func (r *referee) proxyChecks() (list []check) {
+	s := r.overlay
+	l := proxied.Lab{
+		Program: r.Program, Self: r.Self, State: s.State + "-proxied", Env: s.env(), Backend: s.Driver, Quick: r.Quick, Clear: Clear,
+		Tree: func(ctx context.Context) (string, error) { return r.tree(ctx, s, proxied.Files) },
 	}
 	for _, c := range l.Checks() {
 		list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: c.Unit, measure: c.Measure})

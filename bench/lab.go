@@ -93,13 +93,15 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 		return nil, err
 	}
 	l.Program, l.Self = filepath.Join(l.dir, programName), filepath.Join(l.dir, selfName)
-	const server = "snapfs-fuse" // which snapfs looks for beside itself
-	if err := errors.Join(copies.Program(l.Program, o.Program), copies.Program(l.Self, o.Self),
-		copies.Program(filepath.Join(l.dir, server), filepath.Join(filepath.Dir(o.Program), server))); err != nil {
+	if err := errors.Join(copies.Program(l.Program, o.Program), copies.Program(l.Self, o.Self)); err != nil {
 		return nil, err
 	}
-	if o.wants(kindAPI) {
-		if err := copies.Program(filepath.Join(l.dir, "snapfs-serve"), filepath.Join(filepath.Dir(o.Program), "snapfs-serve")); err != nil {
+	// snapfs looks for these beside itself.
+	for name, needed := range map[string]bool{"snapfs-fuse": true, "snapfs-serve": o.wants(kindAPI), "snapfs-edge": o.wants(kindProxy)} {
+		if !needed {
+			continue
+		}
+		if err := copies.Program(filepath.Join(l.dir, name), filepath.Join(filepath.Dir(o.Program), name)); err != nil {
 			return nil, err
 		}
 	}

@@ -248,6 +248,22 @@ func (b *bench) besideAnother(do func(end func())) {
 	})
 }
 
+// TestDriftHasASnapshot: when a real file changes while a sandbox runs, the sandbox's state at that time stays. Cost: two
+// seconds.
+func TestDriftHasASnapshot(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.write("text", "old")
+		tick()
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtDrift}})
+		r := b.resident("s")
+		defer r.end()
+		r.do(t, "echo 1 > mine")
+		b.write("text", "new")
+		b.soon("a snapshot at the drift", func() bool { return len(b.points("s")) > 0 })
+		b.wantPoints("s", "after a change of the real tree", "k1 drift")
+	})
+}
+
 // TestADetachedCommandHasASnapshot: nobody waits for it, and it has its snapshot nevertheless. Cost: a second.
 func TestADetachedCommandHasASnapshot(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {

@@ -192,3 +192,41 @@ func TestWhatThePromotionOfTheOnlySandboxReplacedIsNotTakenForAbsent(t *testing.
 		}
 	})
 }
+
+// On fusecow a file of which a sandbox changed only attributes has its content in the real file. Where the user
+// overwrites or replaces that, this path alone is a conflict, which --theirs answers, and the other changes arrive.
+func TestAnOverwrittenRestOfAFileIsOneConflict(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	for edit, edits := range staleEdits {
+		t.Run(edit, func(t *testing.T) {
+			b := newBench(t)
+			b.write("text", staleBase)
+			b.write("other", "old")
+			tick()
+			req := b.request()
+			req.Name, req.Backend = "s", "fusecow"
+			if _, err := b.New(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			b.removeLater("s")
+			b.in("s", "chmod 600 text; echo mine > other")
+			tick()
+			user := exec.CommandContext(t.Context(), "/bin/sh", "-ec", edits)
+			user.Dir = b.workspace
+			if out, err := user.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			tick()
+			if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); !errors.Is(err, errs.ErrConflict) || !strings.Contains(err.Error(), "/text: ") {
+				t.Errorf("the promotion: %v", err)
+			}
+			if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Theirs: []string{"text"}}); err != nil {
+				t.Errorf("the promotion with an answer: %v", err)
+			}
+			if text, other := b.read("text"), b.read("other"); !strings.Contains(text, "theirs") || other != "mine\n" {
+				t.Errorf("promoted: %q and %q", text, other)
+			}
+		})
+	}
+}

@@ -5,6 +5,11 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
+// ReadSecret is the first argument of the proxy's program for a process that only reads one secret where a person keeps
+// it encrypted, and prints it on its standard output. [github.com/snapfs/snapfs/network/source] has the arguments after
+// it. On an error it prints one line on its standard error and exits with 1.
+const ReadSecret = "secret"
+
 // A BrokerConfig is a message from the supervisor to the proxy of a sandbox. It makes the proxy read the
 // sandbox's HTTP requests, to insert secrets (credentials) into them and to count them in a budget. The
 // values of the secrets follow as file descriptors, in the same order.

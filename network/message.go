@@ -21,9 +21,9 @@ type Message struct {
 	// Public.
 	Broker *BrokerConfig `json:"broker,omitempty"`
 	Public *BrokerPublic `json:"public,omitempty"`
-	// Event, from the proxy, is a decision; Failed is the reason why the proxy could not
-	// start. The proxy's first message has no Event: it means that the rules are in force, and
+	// Events, from the proxy, are decisions; Failed is the reason why the proxy could not
+	// start. The proxy's first message has no Events: it means that the rules are in force, and
 	// comes before any packet is read.
-	Event  *Event `json:"event,omitempty"`
-	Failed string `json:"failed,omitempty"`
+	Events []Event `json:"events,omitempty"`
+	Failed string  `json:"failed,omitempty"`
 }

@@ -12,12 +12,17 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/edge"
+	"github.com/snapfs/snapfs/network/source"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == network.ReadSecret {
+		readSecret(os.Args[2:])
+	}
 	if len(os.Args) != 1 || !started() {
 		fmt.Fprintln(os.Stderr, "snapfs-edge: only snapfs can start this program\nhint: snapfs run --net allow:NAME -- COMMAND")
 		os.Exit(2)
@@ -26,6 +31,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "snapfs-edge:", err)
 		os.Exit(1)
 	}
+}
+
+// readSecret prints the secret of the source args for the proxy, and ends this process.
+func readSecret(args []string) {
+	if err := source.Print(os.Stdout, args); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // started reports whether snapfs started this process: the file descriptors that it needs (a TUN device and a

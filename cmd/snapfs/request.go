@@ -66,7 +66,7 @@ func (r *requestFlags) addEvidence(cmd *cobra.Command) {
 // addSecret adds the flag --secret, which names a secret without a profile, to a command that creates a
 // sandbox at once, with the environment of the person's shell.
 func (r *requestFlags) addSecret(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&r.secrets, "secret", nil, "put a `secret` into requests that has only a placeholder inside: NAME=env:VARIABLE@HOSTS or NAME=file:PATH@HOSTS")
+	cmd.Flags().StringArrayVar(&r.secrets, "secret", nil, "put a `secret` into requests that has only a placeholder inside: NAME=env:VARIABLE@HOSTS, NAME=file:PATH@HOSTS or NAME=keyring:PLACE@HOSTS")
 }
 
 // request returns the request to the engine to create the sandbox that the flags describe, and the directory
@@ -283,6 +283,12 @@ func secretOf(s *catalog.Secret) string {
 		source = "the variables of AWS"
 	case s.AWS != "":
 		source = "the AWS " + s.AWS
+	case s.Identity != "":
+		source = s.File + ", encrypted with age,"
+	case strings.HasPrefix(s.Keyring, catalog.KernelKeyring):
+		source = "the kernel's key " + strings.TrimPrefix(s.Keyring, catalog.KernelKeyring)
+	case s.Keyring != "":
+		source = "the keyring's " + s.Keyring
 	case s.Field != "":
 		source = s.Field + " in " + s.File
 	case s.File != "":

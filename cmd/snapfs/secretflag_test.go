@@ -45,7 +45,7 @@ func TestSecretsWithoutAProfile(t *testing.T) {
 func TestTheSecretFlagIsAsStrictAsAProfile(t *testing.T) {
 	v := newVault(t, `"GET https://host.snapfs:PORT/v1/*"`, "", "")
 	host := v.script("host.snapfs:PORT")
-	v.snapfs("run", "--discard", "--secret", "KEY="+v.key+"@"+host, "--", "true").want(125).has("neither env:VARIABLE nor file:PATH")
+	v.snapfs("run", "--discard", "--secret", "KEY="+v.key+"@"+host, "--", "true").want(125).has("none of env:VARIABLE, file:PATH and keyring:PLACE")
 	v.snapfs("run", "--discard", "--secret", "KEY=env:"+hostKey, "--", "true").want(125).has("secret KEY: no hosts")
 	v.snapfs("run", "--discard", "--secret", "KEY=env:"+hostKey+"@"+host, "--", "true").want(125).has("secrets need a network of rules")
 	v.snapfs("run", "--discard", "--net", "allow:"+host, "--secret", "KEY=env:NOT_SET_ANYWHERE@"+host, "--", "true").want(125).has("the variable NOT_SET_ANYWHERE is not set on the host")

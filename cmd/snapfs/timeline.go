@@ -24,7 +24,7 @@ func newTimeline(a *app) *cobra.Command {
 		Long: `Lists the snapshots of a sandbox, oldest first: when and why each was taken, and what
 changed since the one before it. With "snapfs new --snapshot-at exec" snapfs takes
 snapshots by itself, before and after each command, where something has changed since
-the last one. The other key points are limit, refusal, plan, promotion, refresh and
+the last one. The other key points are limit, refusal, drift, plan, promotion, refresh and
 rollback. The marked state is the one that the files last started from.
 
 "snapfs diff sandbox from..to" compares any two of them, "snapfs rollback sandbox state"

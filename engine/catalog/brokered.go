@@ -16,6 +16,10 @@ type Secret struct {
 	Env     string   `json:"env,omitempty"`
 	File    string   `json:"file,omitempty"`
 	Command []string `json:"command,omitempty"`
+	// Identity is a file with the identity that decrypts File, which is encrypted with age, or "". Keyring is the
+	// secret's place in a keyring: SERVICE/ACCOUNT in the desktop's, or [KernelKeyring] and a key's description.
+	Identity string `json:"identity,omitempty"`
+	Keyring  string `json:"keyring,omitempty"`
 	// AWS is set for keys with which clients of AWS sign requests, which the proxy then signs anew: [AWSEnv], or
 	// AWSProfile and the name of a profile in the file of credentials, or [AWSCommand] beside Command.
 	AWS string `json:"aws,omitempty"`
@@ -32,6 +36,24 @@ type Secret struct {
 	Body bool `json:"body,omitempty"`
 	// Base is the server that programs inside reach by plain HTTP through the proxy, or nil.
 	Base *BaseURL `json:"base,omitempty"`
+}
+
+// KernelKeyring is the beginning of a [Secret.Keyring] in the kernel.
+const KernelKeyring = "kernel:"
+
+// Reading returns the arguments with which the network proxy's program reads a secret that a person keeps encrypted
+// (after network.ReadSecret), or nil for a secret with another source.
+func (s *Secret) Reading() []string {
+	if s.Identity != "" {
+		return []string{"age", s.File, s.Identity}
+	}
+	if description, is := strings.CutPrefix(s.Keyring, KernelKeyring); is {
+		return []string{"kernel", description}
+	}
+	if service, account, is := strings.Cut(s.Keyring, "/"); is {
+		return []string{"keyring", service, account}
+	}
+	return nil
 }
 
 // The sources of a [Secret] of AWS: the variables of the host that AWS's own programs read, or, with a name after

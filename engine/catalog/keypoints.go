@@ -13,6 +13,7 @@ const (
 	AtExec      = "exec"      // before and after each command
 	AtLimit     = "limit"     // when a limit was hit
 	AtRefusal   = "refusal"   // when the network refused an access
+	AtDrift     = "drift"     // when the running sandbox's supervisor found more changes of the real tree
 	AtPlan      = "plan"      // before a plan
 	AtPromotion = "promotion" // before a promotion
 	AtRefresh   = "refresh"   // before and after a refresh
@@ -20,7 +21,7 @@ const (
 )
 
 // KeyPointNames are the names of all key points: the moments at which snapfs can take a snapshot by itself.
-var KeyPointNames = []string{AtExec, AtLimit, AtRefusal, AtPlan, AtPromotion, AtRefresh, AtRollback}
+var KeyPointNames = []string{AtExec, AtLimit, AtRefusal, AtDrift, AtPlan, AtPromotion, AtRefresh, AtRollback}
 
 // DefaultKeep is how many automatic snapshots (those at key points) snapfs stores for a sandbox for which
 // neither a number nor an age is set. It removes the oldest beyond that.

@@ -22,7 +22,7 @@ func TestKeysOfAWSAreOfTheEnvironmentOrAProfile(t *testing.T) {
 	for source, want := range map[string]string{
 		"env": `{"id":"AKIAENV","key":"e"}`, "profile:default": `{"id":"AKIADEFAULT","key":"d/+="}`, "profile:work": `{"id":"AKIAWORK","key":"w=x","token":"tok"}`,
 	} {
-		f, err := openSecret(&catalog.Secret{Name: "x", AWS: source})
+		f, err := openSecret(&catalog.Secret{Name: "x", AWS: source}, nil)
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
@@ -34,7 +34,7 @@ func TestKeysOfAWSAreOfTheEnvironmentOrAProfile(t *testing.T) {
 	}
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 	for source, want := range map[string]string{"env": "the host's environment has no", "profile:half": "the profile half of", "profile:none": "the profile none of"} {
-		if _, err := openSecret(&catalog.Secret{Name: "x", AWS: source}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "AKIA") {
+		if _, err := openSecret(&catalog.Secret{Name: "x", AWS: source}, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "AKIA") {
 			t.Errorf("%s: %v", source, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func (o *Proxy) sendBroker() error {
 	}()
 	for i := range b.policy.Secrets {
 		s := &b.policy.Secrets[i]
-		f, err := openSecret(s)
+		f, err := openSecret(s, o.program)
 		if err != nil {
 			return err
 		}
@@ -125,9 +126,13 @@ func (o *Proxy) sendBroker() error {
 // into requests. Then snapfs ends it, and the start of the proxy fails.
 const secretTime = 20 * time.Second
 
+// maxReason is how many bytes of a program's error [decrypted] returns.
+const maxReason = 1 << 10
+
 // openSecret returns a file from which the value of s, a secret that the network proxy inserts into requests,
-// can be read once. The caller closes it. It runs the secret's command if it has one.
-func openSecret(s *catalog.Secret) (*os.File, error) {
+// can be read once. The caller closes it. It runs the secret's command if it has one, and proxy, the network proxy's
+// program, for a secret that a person keeps encrypted.
+func openSecret(s *catalog.Secret, proxy []string) (*os.File, error) {
 	refuse := func(err error, hints ...string) error {
 		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
 	}
@@ -144,6 +149,13 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 			return nil, refuse(err)
 		}
 		return pipeWith(value)
+	}
+	if args := s.Reading(); args != nil {
+		f, err := decrypted(append(slices.Concat(proxy, []string{network.ReadSecret}), args...))
+		if err != nil {
+			return nil, refuse(err)
+		}
+		return f, nil
 	}
 	if s.File != "" {
 		f, err := os.Open(s.File)
@@ -179,6 +191,31 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 		return nil, errors.Join(refuse(err), r.Close())
 	}
 	return r, nil
+}
+
+// decrypted returns the reading end of a pipe with what the program of the command line args printed: a secret. The
+// error is the line that it printed on its standard error.
+func decrypted(args []string) (value *os.File, err error) {
+	value, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	said, says, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, value.Close(), w.Close())
+	}
+	defer said.Close()
+	ctx, stop := context.WithTimeout(context.Background(), secretTime)
+	err = run.Group(ctx, run.Program{Name: args[0], Args: args[1:], Dir: "/", Stdout: w, Stderr: says}, false)
+	stop()
+	err = errors.Join(err, w.Close(), says.Close())
+	if err == nil {
+		return value, nil
+	}
+	if why, _ := io.ReadAll(io.LimitReader(said, maxReason)); len(why) > 0 {
+		err = errors.New(strings.TrimSpace(string(why)))
+	}
+	return nil, errors.Join(err, value.Close())
 }
 
 // publish stores two kinds of data that a new network proxy process sent. The bundle of certificates lets the

@@ -15,7 +15,7 @@ func TestASecretIsOneFieldOfAFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"one": {"key": "sk-inner", "n": 1}, "other": "sk-other"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := openSecret(&catalog.Secret{Name: "x", File: path, Field: "one.key"})
+	f, err := openSecret(&catalog.Secret{Name: "x", File: path, Field: "one.key"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestASecretIsOneFieldOfAFile(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	for field, want := range map[string]string{"one": "no text at one", "one.n": "no text", "two": "no text", "other.key": "no text", "one.key.x": "no text"} {
-		if _, err := openSecret(&catalog.Secret{Name: "x", File: path, Field: field}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-") {
+		if _, err := openSecret(&catalog.Secret{Name: "x", File: path, Field: field}, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -65,19 +66,24 @@ func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 	}
 }
 
-// Put appends a network event to the sandbox's journal file. If that fails, as on a full disk, it drops the
-// event: traffic does not depend on the journal.
-func (j *Journal) Put(ev network.Event) {
-	line, err := json.Marshal(ev)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if ev.Spent != nil {
-		j.putSpent(ev)
-	}
-	if err != nil {
+// Put appends network events to the sandbox's journal file. If that fails, as on a full disk, it drops the
+// events: traffic does not depend on the journal.
+func (j *Journal) Put(all ...network.Event) {
+	if len(all) == 0 {
 		return
 	}
-	j.announce(ev)
+	var lines bytes.Buffer
+	write := json.NewEncoder(&lines)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, ev := range all {
+		if ev.Spent != nil {
+			j.putSpent(ev)
+		}
+		if write.Encode(ev) == nil {
+			j.announce(ev)
+		}
+	}
 	f, err := os.OpenFile(j.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return
@@ -86,7 +92,7 @@ func (j *Journal) Put(ev network.Event) {
 	if st, err := f.Stat(); err == nil && st.Size() > maxLogBytes {
 		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), OlderEvents)) // if it fails, the log grows
 	}
-	_, _ = f.Write(append(line, '\n')) // best effort
+	_, _ = f.Write(lines.Bytes()) // best effort
 }
 
 // putSpent reports ev, a request for which the sandbox's budget is spent, to the watcher and to OnSpent, which pauses

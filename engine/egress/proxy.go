@@ -274,9 +274,9 @@ func (o *Proxy) restart(lived time.Duration) bool {
 		return false
 	default:
 	}
-	o.handle(&network.Message{Event: &network.Event{
+	o.handle(&network.Message{Events: []network.Event{{
 		Time: time.Now(), Kind: network.Edge, Ended: true, Why: "the proxy process ended by itself, and every connection with it; snapfs restarts it",
-	}})
+	}}})
 	wait := soon
 	if lived > late {
 		wait = 0
@@ -306,10 +306,10 @@ func (o *Proxy) handle(m *network.Message) {
 	if m.Questions != nil {
 		o.asking.setWaiting(*m.Questions)
 	}
-	if m.Event != nil {
-		o.note(m.Event)
-		o.log.Put(*m.Event)
+	for i := range m.Events {
+		o.note(&m.Events[i])
 	}
+	o.log.Put(m.Events...)
 }
 
 // note adds a network access that was refused or failed to o.refused, for the report at the end of a command.

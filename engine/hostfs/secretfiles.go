@@ -9,12 +9,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// secretFiles returns the files of the host that hold secrets of the policy p. Only the sandbox's network proxy has
+// secretFiles returns the files of the host that hold secrets of the policy p, and those with the identities that decrypt
+// them. Only the sandbox's network proxy has
 // these secrets, so the sandbox must not see the files.
 func secretFiles(p catalog.Policy) (files []string) {
 	for _, s := range p.Secrets {
-		if s.File != "" && filepath.IsAbs(s.File) {
-			files = append(files, filepath.Clean(s.File))
+		for _, path := range []string{s.File, s.Identity} {
+			if filepath.IsAbs(path) {
+				files = append(files, filepath.Clean(path))
+			}
 		}
 	}
 	return files

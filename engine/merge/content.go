@@ -12,16 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// halfCopied is the reason of a conflict at a file of which the sandbox copied only a part (its attributes, or some
+// blocks of a large one), where the rest was in the real file and was overwritten there: reading it is ESTALE.
+const halfCopied = "changed on both sides, and the sandbox has copied only a part of the file; the rest was in the real file, which was written to since"
+
 // mergeContents merges the content of a regular file that sandbox and real tree both changed, as its content
 // in the merged tree. conflict is true if the content cannot be merged; it has then reported a conflict.
 func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine].node, t.on[real].node
 	same, err := m.sameContent(t)
+	if errors.Is(err, unix.ESTALE) {
+		return true, m.report(t, NoBase, halfCopied)
+	}
 	if err != nil || same {
 		return false, err
 	}
 	texts, ok, err := m.texts(t)
 	switch {
+	case errors.Is(err, unix.ESTALE):
+		return true, m.report(t, NoBase, halfCopied)
 	case errors.Is(err, errs.ErrNotFound):
 		return true, m.report(t, NoBase, "changed on both sides, and the original is no longer available")
 	case err != nil:

@@ -2,9 +2,11 @@ package merge
 
 import (
 	"bytes"
+	"errors"
 	"io"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"golang.org/x/sys/unix"
 )
 
 // report reports a conflict about the file or directory t, which covers everything below its paths and those in more;
@@ -169,7 +171,11 @@ func (in *Input) isText(tree int, s state) (bool, error) {
 	}
 	defer f.Close()
 	var head bytes.Buffer
-	if _, err := io.Copy(&head, io.LimitReader(f, 8000)); err != nil {
+	_, err = io.Copy(&head, io.LimitReader(f, 8000))
+	if errors.Is(err, unix.ESTALE) {
+		return false, nil // a file as in halfCopied has no text to show
+	}
+	if err != nil {
 		return false, fail(s.path, err)
 	}
 	return !isBinary(head.Bytes()), nil

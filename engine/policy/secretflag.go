@@ -11,8 +11,8 @@ import (
 )
 
 // ParseSecrets reads the values of the flag --secret, each of which describes one secret without a profile:
-// NAME=env:VARIABLE@HOSTS or NAME=file:PATH@HOSTS, or NAME@HOSTS for the variable NAME of the host. HOSTS are
-// separated by commas, and NAME is also the variable inside with the placeholder. dir is the directory at which
+// NAME=env:VARIABLE@HOSTS, NAME=file:PATH@HOSTS or NAME=keyring:PLACE@HOSTS (PLACE as in a profile), or NAME@HOSTS for the
+// variable NAME of the host. HOSTS are separated by commas, and NAME is also the variable inside with the placeholder. dir is the directory at which
 // a relative PATH starts. The checks are those of a section [secrets.NAME] of a profile. The secrets are in the
 // order of their names. The error has a line for each mistake of the first wrong value, and never the value of
 // a secret that somebody wrote in place of a source.
@@ -50,8 +50,8 @@ func parseSecret(text, dir string) (s catalog.Secret, err error) {
 		return s, errors.New("a secret without a source is the name of a variable in capitals, as API_KEY@api.example.com; a value is never given on the command line, where everybody reads it")
 	case !set:
 		kind, from = "env", name
-	case kind != "env" && kind != "file":
-		return s, fmt.Errorf("secret %s: the source is neither env:VARIABLE nor file:PATH; a value is never given on the command line, where everybody reads it", printable(name))
+	case kind != "env" && kind != "file" && kind != "keyring":
+		return s, fmt.Errorf("secret %s: the source is none of env:VARIABLE, file:PATH and keyring:PLACE; a value is never given on the command line, where everybody reads it", printable(name))
 	case kind == "file" && !filepath.IsAbs(from) && from != "":
 		from = filepath.Join(dir, from) // the shell has expanded ~
 	}

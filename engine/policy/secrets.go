@@ -21,8 +21,10 @@ func secretsSection() Section {
 		Keys: []Key{
 			{"env", "variable", "", "The source: a variable of the host, where the sandbox is started."},
 			{"file", "path", "", "Or the source is a file, which the sandbox does not see. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
+			{"age-identity", "path", "", "The file is encrypted with age, and this is the file with the identity that decrypts it: as age-keygen writes it, or an SSH key without a passphrase. The sandbox sees neither file."},
 			{"field", "text", "the whole file", "The value's place in a file of JSON: names joined by dots, as claudeAiOauth.accessToken."},
 			{"command", "text, or list of texts", "", "Or the source is the output of a command, which runs on the real machine, as you, at each start of the sandbox: a line for the shell, or a program with its arguments."},
+			{"keyring", "text", "", `Or the source is a keyring: "SERVICE/ACCOUNT" for the desktop's (Secret Service, as secret-tool store service SERVICE username ACCOUNT; a locked one asks you, for at most 20 s), or "kernel:DESCRIPTION" for the kernel's (keyctl add user DESCRIPTION … @u).`},
 			{"aws", "text", "", `Or the source is a pair of AWS keys: "env" for AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the host, or "profile:NAME" for a profile in ~/.aws/credentials. ` +
 				"Inside, the first two variables are placeholders with which clients sign; the proxy checks that signature (SigV4, in headers) and signs anew. Presigned URLs and signed chunks are refused, each an event. Not with as, body or base-url."},
 			{"hosts", "list of names", "", `The only servers that get the secret, over TLS: "api.example.com" with port 443, or "api.example.com:8443", or "*.example.com".`},
@@ -76,9 +78,11 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 	case "as":
 		s.As = r.variable(name, path, v)
 	case "file":
-		if files := r.paths(name, path, []any{v}); len(files) == 1 {
-			s.File = files[0]
-		}
+		s.File = r.file(name, path, v)
+	case "age-identity":
+		s.Identity = r.file(name, path, v)
+	case "keyring":
+		s.Keyring = r.keyring(name, path, v)
 	case "field":
 		s.Field = r.text(name, path, v)
 	case "command":
@@ -87,6 +91,23 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 		}
 	case "aws":
 		s.AWS = r.awsSource(name, path, v)
+	case "hosts", "methods", "paths":
+		r.secretRequests(s, name, path, v)
+	case "base-url":
+		s.Base = r.baseURL(name, path, v)
+	case "body":
+		on, ok := v.(bool)
+		if !ok {
+			r.wrong(path, "body: expected true or false, got "+kind(v), "write body = true")
+		}
+		s.Body = on
+	}
+}
+
+// secretRequests stores one of the keys hosts, methods and paths of a section [secrets.NAME], which say into which
+// requests the secret may be put; otherwise it does as [reader.secret].
+func (r *reader) secretRequests(s *catalog.Secret, name, path string, v any) {
+	switch name {
 	case "hosts":
 		r.texts(name, path, v, func(text, path string) { s.Hosts = append(s.Hosts, r.secretHost(text, path)) })
 	case "methods":
@@ -103,15 +124,16 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 			}
 			s.Paths = append(s.Paths, text)
 		})
-	case "base-url":
-		s.Base = r.baseURL(name, path, v)
-	case "body":
-		on, ok := v.(bool)
-		if !ok {
-			r.wrong(path, "body: expected true or false, got "+kind(v), "write body = true")
-		}
-		s.Body = on
 	}
+}
+
+// file returns v, the value of the key name of a profile, if it is one path. Otherwise it records a mistake at path, the
+// key's path in the file.
+func (r *reader) file(name, path string, v any) string {
+	if files := r.paths(name, path, []any{v}); len(files) == 1 {
+		return filepath.Clean(files[0])
+	}
+	return ""
 }
 
 // awsSource returns v, the value of the key name of a profile, if it is a source of AWS keys as in
@@ -120,6 +142,17 @@ func (r *reader) awsSource(name, path string, v any) string {
 	text := r.text(name, path, v)
 	if profile, ok := strings.CutPrefix(text, catalog.AWSProfile); text != "" && text != catalog.AWSEnv && (!ok || profile == "") {
 		r.wrong(path, fmt.Sprintf("%s: invalid source %q", name, text), `write "env" or "profile:NAME"`)
+	}
+	return text
+}
+
+// keyring returns v, the value of the key name of a profile, if it is a place in a keyring as in [catalog.Secret.Keyring].
+// Otherwise it records a mistake at path, the key's path in the file.
+func (r *reader) keyring(name, path string, v any) string {
+	text := r.text(name, path, v)
+	s := catalog.Secret{Keyring: text}
+	if args := s.Reading(); text != "" && (args == nil || slices.Contains(args, "") || strings.Contains(text, "\x00")) {
+		r.wrong(path, fmt.Sprintf("%s: invalid place %q", name, text), `write "SERVICE/ACCOUNT" or "kernel:DESCRIPTION"`)
 	}
 	return text
 }
@@ -153,23 +186,12 @@ func (r *reader) secretHost(text, path string) string {
 // checkSecret completes the secret s, read from the section at path, with defaults, and records the mistakes
 // that involve more than one of its keys.
 func (r *reader) checkSecret(s *catalog.Secret, path string) {
-	sources := 0
-	for _, is := range []bool{s.Env != "", s.File != "", s.Command != nil, s.AWS != ""} {
-		if is {
-			sources++
-		}
-	}
-	if sources != 1 {
-		r.wrong(path, fmt.Sprintf("secret %s: %d sources", s.Name, sources), `give it one: env = "VARIABLE", file = "PATH", command = "…" or aws = "env"`)
-	}
+	r.checkSource(s, path)
 	if s.AWS != "" && (s.As != "" || s.Body || s.Base != nil) {
 		r.wrong(path, fmt.Sprintf("secret %s: aws with as, body or base-url", s.Name), "remove them: clients sign with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 	}
 	if s.AWS != "" {
 		s.As = "AWS_SECRET_ACCESS_KEY"
-	}
-	if s.Field != "" && s.File == "" {
-		r.wrong(path, fmt.Sprintf("secret %s: field without a file", s.Name), `name the file of JSON: file = "PATH"`)
 	}
 	if len(s.Hosts) == 0 {
 		r.wrong(path, fmt.Sprintf("secret %s: no hosts", s.Name), `name the servers that get it: hosts = ["api.example.com"]`)
@@ -186,7 +208,24 @@ func (r *reader) checkSecret(s *catalog.Secret, path string) {
 	if s.As == "" {
 		s.As = s.Name
 	}
-	if s.File != "" {
-		s.File = filepath.Clean(s.File)
+}
+
+// checkSource records the mistakes that involve more than one of the keys for the source of the secret s, read from the
+// section at path.
+func (r *reader) checkSource(s *catalog.Secret, path string) {
+	sources := 0
+	for _, is := range []bool{s.Env != "", s.File != "", s.Command != nil, s.Keyring != "", s.AWS != ""} {
+		if is {
+			sources++
+		}
+	}
+	if sources != 1 {
+		r.wrong(path, fmt.Sprintf("secret %s: %d sources", s.Name, sources), `give it one: env = "VARIABLE", file = "PATH", command = "…", keyring = "SERVICE/ACCOUNT" or aws = "env"`)
+	}
+	if s.Field != "" && s.File == "" {
+		r.wrong(path, fmt.Sprintf("secret %s: field without a file", s.Name), `name the file of JSON: file = "PATH"`)
+	}
+	if s.Identity != "" && (s.File == "" || s.Field != "") {
+		r.wrong(path, fmt.Sprintf("secret %s: age-identity needs a file, without field", s.Name), `name the encrypted file: file = "PATH"`)
 	}
 }

@@ -96,3 +96,25 @@ func (sv *Manager) refusals(rec *catalog.Record, h *Supervisor) func(host string
 		}
 	}
 }
+
+// snapshotAtDrift takes a snapshot whenever the sandbox's supervisor finds more changes of the real tree than before, if
+// the policy asks for that. It takes it in the background, and ends with the container.
+func (sv *Manager) snapshotAtDrift(rec *catalog.Record, h *Supervisor) {
+	if rec.Ephemeral || !rec.Policy.KeyPoints.Has(catalog.AtDrift) {
+		return
+	}
+	h.served.Go(func() {
+		for found := 0; ; {
+			r, _, changed := h.drift.Latest()
+			if r.Files > found {
+				_ = sv.takeNow(rec, h, catalog.Why{Point: catalog.AtDrift}) // nobody waits for it
+			}
+			found = r.Files
+			select {
+			case <-h.Container.Done():
+				return
+			case <-changed:
+			}
+		}
+	})
+}

@@ -301,6 +301,7 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 		h.timers = append(h.timers, h.Resources.StartCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 	}
 	sv.startDriftFeed(h, rec, hide)
+	sv.snapshotAtDrift(rec, h)
 	return h, p, nil
 }
 

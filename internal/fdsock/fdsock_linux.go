@@ -1,11 +1,13 @@
 package fdsock
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/proc"
@@ -172,10 +174,16 @@ func (p *Conn) send(msg, rights []byte, flags int) error {
 	}
 }
 
+// buffers are those into which messages are received. One of this size for each message would make a process that gets
+// many collect garbage most of its time.
+var buffers = sync.Pool{New: func() any { return new([MaxMessage]byte) }}
+
 // Receive waits for a message and returns it with its descriptors, which the caller then owns.
 // io.EOF: the other end has closed.
 func (p *Conn) Receive() ([]byte, []*os.File, error) {
-	buf, oob := make([]byte, MaxMessage), make([]byte, unix.CmsgSpace(maxFDs*4))
+	room := buffers.Get().(*[MaxMessage]byte)
+	defer buffers.Put(room)
+	buf, oob := room[:], make([]byte, unix.CmsgSpace(maxFDs*4))
 	var n, oobn, flags int
 	var err error
 	for {
@@ -200,7 +208,7 @@ func (p *Conn) Receive() ([]byte, []*os.File, error) {
 		}
 		return nil, nil, err
 	}
-	return buf[:n], files, nil
+	return bytes.Clone(buf[:n]), files, nil
 }
 
 func receivedFiles(oob []byte) ([]*os.File, error) {

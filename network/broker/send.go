@@ -207,21 +207,18 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 	return nil
 }
 
-// copyBody copies the body of a response to the client in the sandbox, each part at once. If the client has
+// copyBody copies the body of a response to the client in the sandbox, each part within [flushTime]. If the client has
 // closed the connection, it reads on if the sandbox's budget needs the tokens used, which the end of the
 // response reports.
 func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
-	flush, _ := w.(http.Flusher)
+	out := newPartWriter(w)
+	defer out.end()
 	buf := make([]byte, 32<<10)
 	gone := false
 	for {
 		n, err := body.Read(buf)
 		if n > 0 && !gone {
-			if _, err := w.Write(buf[:n]); err != nil {
-				gone = true
-			} else if flush != nil {
-				flush.Flush()
-			}
+			gone = out.write(buf[:n]) != nil
 		}
 		if gone && !bill.drains() {
 			return

@@ -30,10 +30,9 @@ type Options struct {
 	// is the last number given; see network.Message.
 	Names    map[string]int
 	LastName int
-	// Event is called with each event, one at a time, from a goroutine of its own. If it is
-	// too slow, the proxy drops and counts events instead of delaying traffic. Close waits for
-	// it, so it must not call Close.
-	Event func(network.Event)
+	// Events is called with all events that wait, from a goroutine of its own. If it is too slow, the proxy drops and
+	// counts events instead of delaying traffic. Close waits for it, so it must not call Close.
+	Events func([]network.Event)
 	// Ready, unless nil, is called before the proxy reads the first packet. If it returns an
 	// error, the proxy reads none.
 	Ready func() error
@@ -56,7 +55,7 @@ type Options struct {
 	Broker *broker.Broker
 	// Asking makes the proxy hold connections to unknown destinations until a person decides;
 	// nil refuses them at once. Questions, unless nil, is called with all that wait, one call at
-	// a time, whenever they change, and before Event gets a new one.
+	// a time, whenever they change, and before Events gets a new one.
 	Asking    *network.Asking
 	Questions func([]network.Question)
 }
@@ -125,7 +124,7 @@ func New(tun *os.File, o Options) (*Edge, error) {
 		e.cancel()
 		return nil, fmt.Errorf("network proxy: %w", err)
 	}
-	e.events.start(o.Event)
+	e.events.start(o.Events)
 	if err := e.begin(); err != nil {
 		return nil, errors.Join(fmt.Errorf("network proxy: %w", err), e.Close())
 	}
@@ -133,7 +132,7 @@ func New(tun *os.File, o Options) (*Edge, error) {
 }
 
 // Close cuts every connection through the proxy. It returns when every goroutine and descriptor of the proxy
-// is closed and Options.Event has got every event. It may be called repeatedly and concurrently.
+// is closed and Options.Events has got every event. It may be called repeatedly and concurrently.
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	first := !e.closed

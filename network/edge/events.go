@@ -14,6 +14,9 @@ import (
 // sandbox. More are dropped and counted.
 const maxQueued = 4096
 
+// maxBatch is how many events the listener gets at once at most. So many fit into a message to the supervisor.
+const maxBatch = 16
+
 // A queue passes the proxy's events, its decisions on connections, to a listener function in a goroutine of
 // its own, without delaying traffic. The zero value has no listener.
 type queue struct {
@@ -24,7 +27,8 @@ type queue struct {
 	done   chan struct{}
 }
 
-func (q *queue) start(listen func(network.Event)) {
+// start lets listen have the events, each time all that wait, at most maxBatch.
+func (q *queue) start(listen func([]network.Event)) {
 	q.done = make(chan struct{})
 	if listen == nil {
 		close(q.done)
@@ -34,7 +38,18 @@ func (q *queue) start(listen func(network.Event)) {
 	go func() {
 		defer close(q.done)
 		for ev := range q.ch {
-			listen(ev)
+			batch := []network.Event{ev}
+			for more := true; more && len(batch) < maxBatch; {
+				select {
+				case ev, more = <-q.ch:
+					if more {
+						batch = append(batch, ev)
+					}
+				default:
+					more = false
+				}
+			}
+			listen(batch)
 		}
 	}()
 }

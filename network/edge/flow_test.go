@@ -229,13 +229,13 @@ func TestPingsEndAtOnce(t *testing.T) {
 
 // TestCloseLeavesNothing with connections, datagrams and a port forward open, and one connection being opened.
 func TestCloseLeavesNothing(t *testing.T) {
-	w := newWorld(t, "site.example", func(o *Options) { o.Event = nil })
+	w := newWorld(t, "site.example", func(o *Options) { o.Events = nil })
 	old := goleak.IgnoreCurrent()
 	_ = w.edge.Close()
 	treetest.Leaks(t)
 	var err error
 	rules, _ := network.Parse("site.example")
-	if w.edge, err = New(w.tun, Options{Rules: rules, Event: w.note, Lookup: w.lookup, Dial: w.dial}); err != nil {
+	if w.edge, err = New(w.tun, Options{Rules: rules, Events: w.note, Lookup: w.lookup, Dial: w.dial}); err != nil {
 		t.Fatal(err)
 	}
 	w.name("site.example", "203.0.113.10")
@@ -293,7 +293,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 // TestSlowListenerDelaysNoTraffic: dropped events are counted.
 func TestSlowListenerDelaysNoTraffic(t *testing.T) {
 	stuck := make(chan struct{})
-	w := newWorld(t, "site.example", func(o *Options) { o.Event = func(network.Event) { <-stuck } })
+	w := newWorld(t, "site.example", func(o *Options) { o.Events = func([]network.Event) { <-stuck } })
 	for range maxQueued + 10 {
 		w.edge.refuse(network.Event{Kind: network.DNS})
 	}

@@ -55,7 +55,7 @@ func TestCloseWhilePacketsArrive(t *testing.T) {
 	for range 30 {
 		wire, tun := wire(t)
 		var events atomic.Int64
-		e, err := New(tun, Options{Event: func(network.Event) { events.Add(1) }})
+		e, err := New(tun, Options{Events: func(all []network.Event) { events.Add(int64(len(all))) }})
 		if err != nil {
 			t.Fatal(err)
 		}

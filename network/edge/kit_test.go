@@ -51,7 +51,7 @@ func newWorld(t testing.TB, rules string, options ...func(*Options)) *world {
 		t.Fatal(err)
 	}
 	w := &world{space: newSpace(t), names: map[string][]netip.Addr{}, places: map[netip.AddrPort]string{}}
-	o := Options{Rules: r, Event: w.note, Lookup: w.lookup, Dial: w.dial}
+	o := Options{Rules: r, Events: w.note, Lookup: w.lookup, Dial: w.dial}
 	for _, change := range options {
 		change(&o)
 	}
@@ -66,10 +66,10 @@ func newWorld(t testing.TB, rules string, options ...func(*Options)) *world {
 	return w
 }
 
-func (w *world) note(ev network.Event) {
+func (w *world) note(all []network.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = append(w.events, ev)
+	w.events = append(w.events, all...)
 }
 
 func (w *world) lookup(_ context.Context, name string) ([]netip.Addr, error) {

@@ -28,11 +28,15 @@ const (
 	// includes reserved memory, the process ends, and the supervisor starts it again.
 	memoryAim  = 384 << 20
 	memoryMost = 1 << 30
+
+	// garbage is how large the heap grows before it is collected, in percent of what is in use: some 4 MiB.
+	garbage = 300
 )
 
 // limitMemory limits the memory of this proxy process, since a sandbox's traffic determines how much it uses.
 func limitMemory() error {
 	debug.SetMemoryLimit(memoryAim)
+	debug.SetGCPercent(garbage)
 	err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: memoryMost, Max: memoryMost})
 	return os.NewSyscallError("setrlimit", err)
 }

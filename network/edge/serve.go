@@ -43,8 +43,8 @@ func Serve(ctx context.Context) error {
 			return errors.Join(err, tun.Close(), s.send(network.Message{Failed: err.Error()}))
 		}
 	}
-	o.Event = func(ev network.Event) {
-		_ = s.send(network.Message{Event: &ev}) // fails when the supervisor is gone
+	o.Events = func(all []network.Event) {
+		_ = s.send(network.Message{Events: all}) // fails when the supervisor is gone
 	}
 	o.Questions = func(all []network.Question) {
 		_ = s.send(network.Message{Questions: &all}) // fails when the supervisor is gone

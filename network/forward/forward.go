@@ -37,7 +37,7 @@ type Options struct {
 	// Dial connects to the port inside and returns the address that accepted the connection.
 	Dial func(ctx context.Context, port uint16) (net.Conn, netip.Addr, error)
 	// Event is called with the event of each new and each ended connection, concurrently.
-	Event func(network.Event)
+	Event func(...network.Event)
 }
 
 // A Forwarder forwards one TCP port of the host's loopback into a sandbox. All methods are safe for

@@ -38,10 +38,10 @@ func newWorld(t *testing.T) *world {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
 		return conn, netip.MustParseAddr("127.0.0.1"), err
 	}
-	w.Forwarder, err = Open(Options{Port: 80, Dial: dial, Event: func(ev network.Event) {
+	w.Forwarder, err = Open(Options{Port: 80, Dial: dial, Event: func(all ...network.Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.events = append(w.events, ev)
+		w.events = append(w.events, all...)
 		w.more.Broadcast()
 	}})
 	if err != nil {

@@ -54,7 +54,7 @@ type Snapshot struct {
 
 // A Why says, in the description of a [Snapshot], for which reason snapfs took it by itself.
 type Why struct {
-	Point     string   `json:"point" doc:"exec, limit, refusal, plan, promotion, refresh or rollback"`
+	Point     string   `json:"point" doc:"exec, limit, refusal, drift, plan, promotion, refresh or rollback"`
 	When      string   `json:"when,omitempty" doc:"before or after"`
 	Command   []string `json:"command,omitempty" doc:"the command, of which long ones are cut"`
 	Exit      *int     `json:"exit,omitempty" doc:"its exit status"`

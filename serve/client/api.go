@@ -1425,7 +1425,7 @@ type Why struct {
 	// Limit the limit that was hit
 	Limit string `json:"limit,omitempty,omitzero"`
 
-	// Point exec, limit, refusal, plan, promotion, refresh or rollback
+	// Point exec, limit, refusal, drift, plan, promotion, refresh or rollback
 	Point string `json:"point,omitzero"`
 
 	// Promotion the last promotion of this state

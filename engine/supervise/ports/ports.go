@@ -39,7 +39,7 @@ const MaxProxied = 64
 type Forwards struct {
 	name    string // the sandbox's name
 	dial    Dial
-	event   func(network.Event)
+	event   func(...network.Event)
 	refusal error // why forwards are impossible, or nil
 
 	mu      sync.Mutex
@@ -53,7 +53,7 @@ type Dial = func(ctx context.Context, port uint16) (net.Conn, netip.Addr, error)
 
 // New returns an empty set of port forwards of a sandbox. It opens none if the sandbox uses the host's
 // network. dial connects to a port inside, and event receives an event about each connection.
-func New(rec *catalog.Record, dial Dial, event func(network.Event)) *Forwards {
+func New(rec *catalog.Record, dial Dial, event func(...network.Event)) *Forwards {
 	in := &Forwards{name: rec.Name, dial: dial, event: event, open: map[uint16]*forward.Forwarder{}, proxied: map[uint16]bool{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
 		in.refusal = &errs.Error{

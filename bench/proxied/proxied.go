@@ -1,0 +1,195 @@
+//go:build linux
+
+// Package proxied measures HTTP requests that the network proxy of a sandbox reads, to put a secret into them, and for
+// comparison requests through nginx, which does the same as a reverse proxy: it ends TLS, sets a header, and speaks
+// TLS to the server.
+//
+// The server and the client are the same in both, and run on the same processors. In a sandbox, the connection
+// passes a TCP/IP stack of the proxy's own, too.
+package proxied
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// Files is the number of files in the tree of which the sandbox is made.
+const Files = 100
+
+// A Lab says where and with which programs to measure.
+type Lab struct {
+	// Program is the path of snapfs, Self that of a program that calls [Request] for the role [Role]. State is the
+	// path of a new state directory, and Env the environment of commands.
+	Program, Self, State string
+	Env                  []string
+	// Backend is the name of the backend.
+	Backend string
+	// Quick measures too little to be believed, to test the measurement itself.
+	Quick bool
+	// Clear removes the sandboxes of a state directory.
+	Clear func(ctx context.Context, state string) error
+	// Tree returns the directory to make sandboxes of.
+	Tree func(context.Context) (string, error)
+}
+
+// A Check measures the value of one promise, in Unit. Above Held it is worse than when it was last measured; 0 means
+// Limit.
+type Check struct {
+	Name, Unit  string
+	Limit, Held float64
+	Measure     func(context.Context) (value float64, detail string, err error)
+}
+
+// Checks returns the checks of requests through a sandbox's proxy. It measures once for all of them, about 10 s.
+func (l Lab) Checks() []Check {
+	m := &measurement{lab: l}
+	return []Check{
+		{"the proxy adds to a request into which it puts a secret, median", "ms", 1, 0, m.adds},
+		{"requests a second through nginx as a reverse proxy, to those through the proxy", "×", 2, 4, m.throughput},
+	}
+}
+
+// A measurement has what clients measured by three ways to one server: direct, through nginx, and from a sandbox
+// through its proxy.
+type measurement struct {
+	lab                   Lab
+	done                  bool
+	failed                error
+	direct, nginx, inside rates
+}
+
+// rates is what a client measured: the median of requests one after another on one connection, and how many requests
+// were answered in a second on many connections. Processor is the processor time of a request on average: of the client
+// and of all that snapfs or nginx does for it, without the server.
+type rates struct {
+	Median    time.Duration
+	Second    float64
+	Processor time.Duration
+}
+
+func (m *measurement) adds(ctx context.Context) (float64, string, error) {
+	if err := m.once(ctx); err != nil {
+		return 0, "", err
+	}
+	added := m.inside.Median - m.direct.Median
+	return added.Seconds() * 1000, fmt.Sprintf("%s from a sandbox through its proxy, %s directly, %s through nginx", timing.Ms(m.inside.Median), timing.Ms(m.direct.Median), timing.Ms(m.nginx.Median)), nil
+}
+
+func (m *measurement) throughput(ctx context.Context) (float64, string, error) {
+	if err := m.once(ctx); err != nil {
+		return 0, "", err
+	}
+	detail := fmt.Sprintf("%.0f a second from a sandbox through its proxy, %.0f through nginx, %.0f directly, on %d connections; processor time of client and proxy %s, %s and %s for a request",
+		m.inside.Second, m.nginx.Second, m.direct.Second, connections, timing.Ms(m.inside.Processor), timing.Ms(m.nginx.Processor), timing.Ms(m.direct.Processor))
+	return m.nginx.Second / m.inside.Second, detail, nil
+}
+
+// once measures all three ways, the first time that it is called.
+func (m *measurement) once(ctx context.Context) error {
+	if !m.done {
+		m.failed = m.measure(ctx)
+		m.done = true
+	}
+	return m.failed
+}
+
+func (m *measurement) measure(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp(filepath.Dir(m.lab.State), "proxied-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := serve(dir)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	o := order{URL: s.url(), Address: s.address, Rounds: 2000, Many: 20_000}
+	if m.lab.Quick {
+		o.Rounds, o.Many = 100, 1000
+	}
+	if m.direct, err = m.timed(o, func() (rates, error) { return m.client(ctx, s, o, s.key) }); err != nil {
+		return err
+	}
+	if m.nginx, err = m.timed(o, func() (rates, error) { return m.throughNginx(ctx, dir, s, o) }); err != nil {
+		return err
+	}
+	o.Address = "" // by its name, which leads to the proxy
+	m.inside, err = m.timed(o, func() (rates, error) { return m.sandboxed(ctx, s, o) })
+	return err
+}
+
+// timed returns the rates that f measured, with the processor time of the processes that ended in it.
+func (m *measurement) timed(o order, f func() (rates, error)) (rates, error) {
+	var before, after unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &before)
+	if err != nil {
+		return rates{}, err
+	}
+	r, err := f()
+	if err = errors.Join(err, unix.Getrusage(unix.RUSAGE_CHILDREN, &after)); err != nil {
+		return r, err
+	}
+	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	r.Processor = time.Duration(used) / time.Duration(o.Rounds+o.Many)
+	return r, nil
+}
+
+// throughNginx measures requests by a process of the host to nginx, with its files in dir, which sets the key.
+func (m *measurement) throughNginx(ctx context.Context, dir string, s *server, o order) (r rates, err error) {
+	front, stop, err := reverseProxy(ctx, dir, s)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	o.Address = front
+	return m.client(ctx, s, o, "a placeholder")
+}
+
+// client measures requests by a process of the host, which sends key.
+func (m *measurement) client(ctx context.Context, s *server, o order, key string) (rates, error) {
+	return m.start(ctx, s, o, "API_KEY="+key, []string{m.lab.Self})
+}
+
+// sandboxed measures requests by a process in a sandbox, whose proxy puts the key into them.
+func (m *measurement) sandboxed(ctx context.Context, s *server, o order) (r rates, err error) {
+	tree, err := m.lab.Tree(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, m.lab.Clear(context.WithoutCancel(ctx), m.lab.State)) }()
+	host := strings.TrimPrefix(s.url(), "https://")
+	host = host[:strings.Index(host, "/")]
+	return m.start(ctx, s, o, "BENCH_KEY="+s.key, []string{
+		m.lab.Program, "run", "-q", "--discard", "-C", tree, "--backend", m.lab.Backend,
+		"--net", "allow:GET https://" + host + "/v1/*", "--secret", "API_KEY=env:BENCH_KEY@" + host, "--", m.lab.Self,
+	})
+}
+
+// start runs a command line, which ends with this program, as a client, with one more variable.
+func (m *measurement) start(ctx context.Context, s *server, o order, variable string, args []string) (r rates, err error) {
+	ask, err := json.Marshal(o)
+	if err != nil {
+		return r, err
+	}
+	var out strings.Builder
+	err = run.Run(ctx, run.Program{
+		Name: args[0], Args: append(args[1:], "--role", Role, "--order", string(ask)), Stdout: &out,
+		Env: append(append([]string{}, m.lab.Env...), "SNAPFS_HOME="+m.lab.State, "SSL_CERT_FILE="+s.certificate, variable),
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal([]byte(out.String()), &r)
+}
