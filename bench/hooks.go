@@ -28,7 +28,7 @@ func (l *lab) hooksOf(ctx context.Context, s setting) (results []Result, err err
 	}
 	defer func() { err = errors.Join(err, giveBack()) }()
 	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }() // before its tree goes
-	samples, err := hookload.Session{Program: l.Program, Backend: s.Driver, Dir: dir, Env: s.env()}.Measure(ctx, l.Rounds)
+	samples, err := hookload.Session{Program: l.Program, State: s.State, Backend: s.Driver, Dir: dir, Env: s.env()}.Measure(ctx, l.Rounds)
 	for _, found := range samples {
 		results = append(results, resultOf(Result{Kind: kindHooks, What: found.Name, Setting: s.Name, Files: crowdFiles}, found))
 	}

@@ -19,9 +19,21 @@ import (
 
 const keeperEnv = "SNAPFS_TEST_KEEPER"
 
+// holdEnv holds the name of a step of a keeper, an equals sign, and a path: the keeper waits before the step as long as that file
+// exists.
+const holdEnv = "SNAPFS_TEST_HOLD"
+
 // rehearsedKeeper is the context of a keeper that fails at a step: keeperEnv
 // holds its number, how it fails, and a file that says it was reached.
 func rehearsedKeeper() (ctx context.Context, arm func()) {
+	if step, gate, held := strings.Cut(os.Getenv(holdEnv), "="); held {
+		return fault.With(context.Background(), func(now string) error {
+			for now == step && isThere(gate) {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}), func() {}
+	}
 	n, rest, rehearsed := strings.Cut(os.Getenv(keeperEnv), " ")
 	if !rehearsed {
 		return context.Background(), func() {}
@@ -30,6 +42,11 @@ func rehearsedKeeper() (ctx context.Context, arm func()) {
 	r.n, _ = strconv.ParseInt(n, 10, 64)
 	r.mode, r.hit, _ = strings.Cut(rest, " ")
 	return fault.With(context.Background(), r.plan), func() { r.armed.Store(true) }
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 func TestAKeeperThatFailsAtAnyStepIsMended(t *testing.T) { asBoth(t, aKeeperThatFailsIsMended) }

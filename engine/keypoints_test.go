@@ -135,7 +135,7 @@ func TestSnapshotsOfCommandsAtTheSameTime(t *testing.T) {
 }
 
 // untilDead waits until a killed process is gone.
-func untilDead(t *testing.T, p proc.Process) {
+func untilDead(t testing.TB, p proc.Process) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); proc.Alive(p); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

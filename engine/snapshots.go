@@ -23,43 +23,56 @@ import (
 // running processes meanwhile, so that all trees are captured at one instant. Atomic: after an error there is
 // no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name), ErrNoSpace.
 func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
-	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveReserving, e.Baseline.Record)
-}
-
-// Checkpoint takes a snapshot as [Engine.Snapshot] does, but does not wait for a commit of the file system: a power loss
-// within the next seconds may lose it, as if it had never been taken. No other end of a process loses it.
-func (e *Engine) Checkpoint(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
-	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveSoon, e.Baseline.RecordSoon)
-}
-
-func (e *Engine) snapshot(ctx context.Context, name, mark string, save func(*catalog.Locked, int) error, record func(context.Context, *catalog.Record) map[string][]snapshot.Candidate) (catalog.NamedSnapshot, error) {
-	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
+	h, mark, err := e.holdForSnapshot(ctx, name, mark)
 	if err != nil {
 		return catalog.NamedSnapshot{}, err
 	}
+	defer func() { h.Release(); e.Baseline.Record(ctx, h.Record) }()
+	return e.KeyPoints.TakeNamed(ctx, h, e.Supervise.SealAll, mark, (*catalog.Locked).SaveReserving)
+}
+
+// Checkpoint takes a snapshot of a sandbox's present files under the name mark, and calls listed while it has the
+// sandbox's lock. Of a running sandbox, it returns when the processes are frozen, and the supervisor takes the snapshot
+// afterwards; see [supervise.Manager.HandOver]. Until then the sandbox is locked. Checkpoint does not wait for a commit
+// of the file system: a power loss within the next seconds may lose the snapshot, as if it had never been taken. No end
+// of a process loses it. Errors: those of Snapshot, supervise.ErrSlow, and that of listed, after which the snapshot
+// stays.
+func (e *Engine) Checkpoint(ctx context.Context, name, mark string, listed func() error) error {
+	h, mark, err := e.holdForSnapshot(ctx, name, mark)
+	if err != nil {
+		return err
+	}
 	defer h.Release()
+	handed, err := e.Supervise.HandOver(ctx, h, mark)
+	if err == nil && !handed {
+		defer func() { h.Release(); e.Baseline.RecordSoon(ctx, h.Record) }()
+		_, err = e.KeyPoints.TakeNamed(ctx, h, e.Supervise.SealAll, mark, (*catalog.Locked).SaveSoon)
+	}
+	if err != nil {
+		return err
+	}
+	return listed()
+}
+
+// holdForSnapshot locks a sandbox of which a snapshot called mark is to be taken, and returns that name, or a free one
+// for "". Errors: also errs.ErrExists (the snapshot's name).
+func (e *Engine) holdForSnapshot(ctx context.Context, name, mark string) (*catalog.Locked, string, error) {
+	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
+	if err != nil {
+		return nil, "", err
+	}
 	if mark == "" {
 		mark = sandbox.FreeSnapshotName(h.Record)
 	}
-	if err := catalog.CheckName(mark); err != nil {
-		return catalog.NamedSnapshot{}, err
-	}
-	if _, taken := h.Snapshot(mark); taken {
-		return catalog.NamedSnapshot{}, errs.New("naming a state of "+name, mark, errs.ErrExists, "the name is taken", "snapfs show "+name)
-	}
-	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.TakeSnapshotIDs(h), MountPoints: hostfs.PlacesAt(h.Record)}
-	defer func() { h.Release(); record(ctx, h.Record) }()
-	return m, e.Sandboxes.Changing(ctx, h, func() error {
-		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
-			return err
+	if err = catalog.CheckName(mark); err == nil {
+		if _, taken := h.Snapshot(mark); taken {
+			err = errs.New("naming a state of "+name, mark, errs.ErrExists, "the name is taken", "snapfs show "+name)
 		}
-		h.Snapshots, h.At = append(h.Snapshots, m), mark
-		if err := save(h, len(h.Trees)); err != nil {
-			return err
-		}
-		e.announce(events.SnapshotCreated, h.Record, events.Data{Name: mark})
-		return nil
-	})
+	}
+	if err != nil {
+		h.Release()
+	}
+	return h, mark, err
 }
 
 // DropSnapshots removes the named snapshots marks of a sandbox: their names at once, their space later. It

@@ -16,13 +16,16 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
 // A Session is the session of a coding agent whose hooks [Session.Measure] runs.
 type Session struct {
-	// Program is the path of snapfs, Backend the backend of the session's sandbox, and Dir the workspace.
-	Program, Backend, Dir string
+	// Program is the path of snapfs, State the state directory, Backend the backend of the session's sandbox, and Dir
+	// the workspace.
+	Program, State, Backend, Dir string
 	// Env is the environment of each hook.
 	Env []string
 }
@@ -51,7 +54,8 @@ func (s Session) Measure(ctx context.Context, rounds int) (samples []timing.Samp
 		{Name: "snapfs version, for comparison", Do: timing.Timing(func(ctx context.Context) error {
 			return run.Run(ctx, run.Program{Name: s.Program, Args: []string{"version"}, Env: s.Env, Dir: s.Dir})
 		})},
-		{Name: "snapfs hook PreToolUse", Do: timing.Timing(func(ctx context.Context) error {
+		// A reply of the model lies between two calls, and the last checkpoint is taken meanwhile.
+		{Name: "snapfs hook PreToolUse", Before: func(ctx context.Context) error { return s.untilTaken(ctx, filepath.Base(view)) }, Do: timing.Timing(func(ctx context.Context) error {
 			_, err := s.send(ctx, "PreToolUse", view, call())
 			return err
 		})},
@@ -82,6 +86,11 @@ func (s Session) Measure(ctx context.Context, rounds int) (samples []timing.Samp
 		samples[i].Name += fmt.Sprintf(" (%.1f ms of processor time)", used[i].Seconds()*1e3/float64(max(1, len(samples[i].Took))))
 	}
 	return samples, err
+}
+
+// untilTaken waits until the checkpoint that a hook has promised has been taken.
+func (s Session) untilTaken(ctx context.Context, sandbox string) error {
+	return poll.Until(ctx, time.Millisecond, time.Millisecond, func() (bool, error) { return !keypoint.IsPromised(s.State, sandbox), nil })
 }
 
 // childTime returns the processor time of all child processes that this process has waited for.

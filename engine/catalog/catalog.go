@@ -155,6 +155,10 @@ func (c *Catalog) Path(name string) string { return SandboxDir(c.dir, name) }
 // without opening the catalogue.
 func SandboxDir(state, name string) string { return filepath.Join(state, sandboxes, name) }
 
+// ViewSocket is the name of the socket, in the directory of a sandbox, of the process that shows the sandbox's files in a
+// directory of the host. Programs of the host write there while the sandbox is frozen.
+const ViewSocket = "view"
+
 // DataDir returns the directory inside the state directory in which the backend called driver stores its
 // data. It need not exist.
 func (c *Catalog) DataDir(driver string) string { return filepath.Join(c.dir, "data", driver) }

@@ -4,13 +4,9 @@
 package keypoint
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +18,6 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // A Taker takes the automatic snapshots of sandboxes, those at key points, and removes the oldest of them. It
@@ -65,6 +60,13 @@ func (k *Taker) Try(ctx context.Context, h *catalog.Locked, seal Seal, why catal
 	return Failed(h.Name, why, k.take(ctx, h, seal, why))
 }
 
+// Values of [catalog.Why.When]: whether an automatic snapshot was taken before or after the operation at its
+// key point.
+const (
+	Before = "before"
+	After  = "after"
+)
+
 // Failed returns the error that says that no snapshot of the sandbox called name was taken at the key point
 // why, because of err, or that it was taken and old ones stay; nil if err is nil.
 func Failed(name string, why catalog.Why, err error) error {
@@ -79,72 +81,6 @@ func Failed(name string, why catalog.Why, err error) error {
 
 // errOldStay means that an automatic snapshot was taken, and that older ones could not be measured or removed.
 var errOldStay = errors.New("old snapshots stay")
-
-// Settle takes the snapshot of a locked sandbox that [Taker.Postpone] has postponed, if there is one. A
-// failure is a notice.
-func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
-	if h.Policy.KeyPoints == nil || h.Ephemeral {
-		return
-	}
-	data, err := os.ReadFile(k.postponed(h.Name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	var why catalog.Why
-	if err == nil && exactjson.Decode(data, &why) != nil {
-		why = catalog.Why{Point: catalog.AtExec, When: After} // a crash cut it short
-	}
-	if err == nil {
-		err = k.take(ctx, h, seal, why)
-	}
-	if err == nil || errors.Is(err, errOldStay) {
-		err = errors.Join(err, k.dropPostponed(h.Name, data))
-	}
-	if err = Failed(h.Name, why, err); err != nil {
-		k.Notice(err.Error())
-	}
-}
-
-// dropPostponed removes the note of a postponed automatic snapshot, which has been taken now, if its content still is
-// done. Another command may have replaced the note meanwhile; that note stays, because the files that the command wrote
-// may be newer than the snapshot.
-func (k *Taker) dropPostponed(name string, done []byte) error {
-	now, err := os.ReadFile(k.postponed(name))
-	if err == nil && bytes.Equal(now, done) {
-		err = os.Remove(k.postponed(name))
-	}
-	return err
-}
-
-// Values of [catalog.Why.When]: whether an automatic snapshot was taken before or after the operation at its
-// key point.
-const (
-	Before = "before"
-	After  = "after"
-)
-
-// HasPostponed reports whether the sandbox called name has an automatic snapshot due that [Taker.Postpone] has put off
-// until its lock is free. If it has none, a record that is read afterwards lists the snapshot.
-func (k *Taker) HasPostponed(name string) bool {
-	_, err := os.Lstat(k.postponed(name))
-	return err == nil
-}
-
-// Postpone stores that an automatic snapshot of the present state of the sandbox called name is due, for a
-// caller that does not have the sandbox's lock. The next process that takes the lock takes the snapshot
-// before the state changes, by [Taker.Settle] or [Taker.Take]. The note survives the death of this process.
-func (k *Taker) Postpone(name string, why catalog.Why) error {
-	data, err := exactjson.Encode(why)
-	if err == nil {
-		err = catalog.ReplaceFile(k.postponed(name), append(data, '\n'), false)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the sandbox has been removed
-	}
-	return errs.With("postponing a snapshot of", name, err)
-}
-
-func (k *Taker) postponed(name string) string { return filepath.Join(k.Catalog.Path(name), "keypoint") }
 
 // Text returns, in a few words for a person, at which key point an automatic snapshot was taken.
 func Text(why catalog.Why) string {
@@ -166,6 +102,23 @@ func Text(why catalog.Why) string {
 		text += ": " + strings.Join(quoted, " ")
 	}
 	return text
+}
+
+// TakeNamed takes a snapshot of a locked sandbox under the name mark, which no snapshot has, and saves the record by
+// save. Atomic: after an error there is no such snapshot.
+func (k *Taker) TakeNamed(ctx context.Context, h *catalog.Locked, seal Seal, mark string, save func(h *catalog.Locked, n int) error) (catalog.NamedSnapshot, error) {
+	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.TakeSnapshotIDs(h), MountPoints: hostfs.PlacesAt(h.Record)}
+	return m, k.Sandboxes.Changing(ctx, h, func() error {
+		if err := seal(ctx, h, m.IDs); err != nil {
+			return err
+		}
+		h.Snapshots, h.At = append(h.Snapshots, m), mark
+		if err := save(h, len(h.Trees)); err != nil {
+			return err
+		}
+		k.Events.Append(events.Event{Type: events.SnapshotCreated, Subject: h.Name, SandboxID: h.ID, Data: events.Data{Name: mark}})
+		return nil
+	})
 }
 
 // take takes an automatic snapshot of a locked sandbox unless nothing has changed since the last one, and

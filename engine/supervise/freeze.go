@@ -20,6 +20,12 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapsho
 		return err
 	}
 	defer thaw()
+	return sv.sealTrees(ctx, h, ids, use)
+}
+
+// sealTrees takes a snapshot of every tree of a sandbox as [Manager.SealAll] does. The caller has frozen its processes;
+// use says whether there are any.
+func (sv *Manager) sealTrees(ctx context.Context, h *catalog.Locked, ids []snapshot.ID, use snapshot.Use) error {
 	for i, t := range h.Trees {
 		b, err := sv.host.BackendOf(ctx, t)
 		if err == nil {

@@ -17,7 +17,10 @@ type Request struct {
 	// Group sends Signal to the command's process group; an older supervisor sends it to the command only.
 	Group  bool `json:"group,omitempty"`
 	Freeze bool `json:"freeze,omitempty"`
-	Stop   bool `json:"stop,omitempty"`
+	// Checkpoint requests the named snapshot of this name. The client's lock of the sandbox comes with the request. The
+	// supervisor replies when the sandbox is frozen, and takes the snapshot afterwards.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Stop       bool   `json:"stop,omitempty"`
 	// Leave requests the end of the sandbox if nothing runs in it.
 	Leave bool `json:"leave,omitempty"`
 	// Drift requests a reply with each new drift report, until the client closes the connection.
@@ -39,6 +42,8 @@ type Reply struct {
 	// Detached is the ID of a detached command.
 	Detached int  `json:"detached,omitempty"`
 	Frozen   bool `json:"frozen,omitempty"`
+	// Slow is set if the supervisor takes no checkpoint, because the last one of a sandbox in use took long.
+	Slow bool `json:"slow,omitempty"`
 	// Shifted lists the frozen trees that an id mapper serves, see [isolate.Level].
 	Shifted []string `json:"shifted,omitempty"`
 	Ended   bool     `json:"ended,omitempty"`

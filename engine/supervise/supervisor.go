@@ -35,15 +35,19 @@ type Supervisor struct {
 	socketInfo os.FileInfo // identifies the socket, while served
 	drift      *drift.Feed // reports of the real workspace
 	daemon     atomic.Bool // processes outlived the last command
+	slow       atomic.Bool // the last checkpoint took long
 	notes      []string    // differences between the sandbox and its state at creation
 
 	Hidden     []string // masked paths
 	Mounts     []isolate.Mount
 	prove      func(context.Context) (*catalog.Proof, error)
-	onLimitHit func(catalog.LimitHit)                                                             // saves it in the record
-	starting   func(*isolate.Command) (*events.Start, error)                                      // has a command witnessed
-	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit))                // announces a command
-	afterExec  func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) // takes a snapshot
+	onLimitHit func(catalog.LimitHit)                                              // saves it in the record
+	starting   func(*isolate.Command) (*events.Start, error)                       // has a command witnessed
+	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit)) // announces a command
+	// afterExec freezes the container for a snapshot, which finish takes.
+	afterExec func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) (finish func())
+	// checkpoint takes the snapshot mark for a client, whose lock of the sandbox is lock.
+	checkpoint func(client *fdsock.Conn, mark string, lock *os.File)
 	// cancelReading ends the reading of the workspace early, for a sandbox that is being removed.
 	cancelReading func()
 	record        func() // records originals of what was changed; nil for an ephemeral sandbox
@@ -85,6 +89,7 @@ func (sv *Manager) serve(h *Supervisor, rec *catalog.Record) error {
 	h.starting = func(c *isolate.Command) (*events.Start, error) { return sv.Starting(rec, c) }
 	h.started = func(s *events.Start) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, s) }
 	h.afterExec = sv.afterExec(rec, h)
+	h.checkpoint = func(client *fdsock.Conn, mark string, lock *os.File) { sv.checkpoint(rec, h, client, mark, lock) }
 	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
 	if h.Journal == nil {
 		h.Journal = sv.egress.JournalOf(rec)
@@ -236,6 +241,8 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 		h.exec(client, *a.Exec, files)
 	case a.Freeze:
 		h.freeze(client)
+	case a.Checkpoint != "" && len(files) == 1:
+		h.checkpoint(client, a.Checkpoint, files[0])
 	case a.Drift:
 		h.followDrift(client)
 	case a.Limits != nil:
@@ -371,10 +378,11 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	} else {
 		h.recordEnd()
 	}
-	h.afterExec(client, w.Args, st, hit)
+	takeSnapshot := h.afterExec(client, w.Args, st, hit)
 	announceEnd(st, hit)
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
+	takeSnapshot()
 }
 
 // command returns the requested command with files as its standard streams, where regular files that are outputs of
@@ -444,22 +452,36 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 
 // freeze freezes the sandbox's processes until the client sends a message or closes the connection.
 func (h *Supervisor) freeze(client *fdsock.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	h.Resources.StartLock.Lock()
-	defer h.Resources.StartLock.Unlock()
-	paused := h.Resources.Paused() != nil
-	if err := h.Container.Freeze(ctx); err != nil {
+	thaw, err := h.freezeNow()
+	if err != nil {
 		send(client, Reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return
 	}
 	send(client, Reply{Frozen: true, Shifted: h.Container.Level().FUSEMapped})
 	_, files, _ := client.Receive() // until the client sends a message or closes
 	fdsock.CloseAll(files)
-	if !paused {
-		h.Container.Thaw(context.Background()) //nolint:errcheck // it may have ended
-	}
+	thaw()
 	send(client, Reply{})
+}
+
+// freezeNow freezes the sandbox's processes until the caller calls thaw, once or several times; no command starts
+// meanwhile. After thaw a sandbox that is paused for a limit stays frozen. Errors: errs.ErrClosed if the container has
+// ended; those of [isolate.Container.Freeze].
+func (h *Supervisor) freezeNow() (thaw func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	h.Resources.StartLock.Lock()
+	paused := h.Resources.Paused() != nil
+	if err := h.Container.Freeze(ctx); err != nil {
+		h.Resources.StartLock.Unlock()
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		defer h.Resources.StartLock.Unlock()
+		if !paused {
+			h.Container.Thaw(context.Background()) //nolint:errcheck // it may have ended
+		}
+	}), nil
 }
 
 // send sends a reply to a client and reports whether that succeeded.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/view"
 )
@@ -29,59 +29,42 @@ const (
 func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
 	call.Name = snapshotName(call.Call)
 	call.Time = time.Now()
-	slow, err := l.snapshot(ctx, e, call.Name)
+	var old []string
+	err := l.snapshot(ctx, e, call.Name, func() error {
+		return l.updateLocked(e, func(l *Lease) {
+			l.Checkpoints = append(l.Checkpoints, call)
+			if len(l.Checkpoints) <= mostCheckpoints {
+				return
+			}
+			for _, c := range l.Checkpoints[:len(l.Checkpoints)-keepCheckpoints] {
+				old = append(old, c.Name)
+			}
+			l.Checkpoints = l.Checkpoints[len(old):]
+		})
+	})
 	if errors.Is(err, errs.ErrExists) {
 		return nil // the agent sent the same event twice
 	}
-	if err != nil {
-		return err
-	}
-	var old []string
-	err = l.update(ctx, e, func(l *Lease) {
-		l.Slow, l.Checkpoints = slow, append(l.Checkpoints, call)
-		if len(l.Checkpoints) <= mostCheckpoints {
-			return
-		}
-		for _, c := range l.Checkpoints[:len(l.Checkpoints)-keepCheckpoints] {
-			old = append(old, c.Name)
-		}
-		l.Checkpoints = l.Checkpoints[len(old):]
-	})
 	if err != nil || len(old) == 0 {
 		return err
 	}
 	return e.DropSnapshots(ctx, l.Sandbox, old)
 }
 
-// slowSnapshot is how much processor time a snapshot of a sandbox in use may take: after a slower one, the next is
-// taken while the sandbox is idle for a moment. On an overlay a snapshot in use is slow because it copies
-// everything that has changed since the last snapshot of the idle sandbox. Its elapsed time says less: on a busy
-// machine each snapshot takes long, and one of an idle sandbox, which starts the sandbox again, much longer.
-const slowSnapshot = 60 * time.Millisecond
-
-// snapshot takes a snapshot called name of the agent's sandbox, and reports whether that was slow. After a
-// slow one, the next is taken while the sandbox is idle for a moment. That takes constant time and leaves
-// little to copy for those that follow.
-func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (slow bool, err error) {
-	if !l.Slow {
-		before := processorTime()
-		_, err := e.Checkpoint(ctx, l.Sandbox, name)
-		return processorTime()-before > slowSnapshot, err
+// snapshot takes a snapshot called name of the agent's sandbox, and calls listed under the sandbox's lock. After one that
+// took long, it takes the next while the sandbox is idle for a moment. That takes constant time and leaves little to copy
+// for those that follow.
+func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, listed func() error) error {
+	err := e.Checkpoint(ctx, l.Sandbox, name, listed)
+	if !errors.Is(err, supervise.ErrSlow) {
+		return err
 	}
-	return false, view.Without(ctx, e, l.view(), func() error {
+	return view.Without(ctx, e, l.view(), func() error {
 		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
 			return err
 		}
-		_, err := e.Checkpoint(ctx, l.Sandbox, name)
-		return err
+		return e.Checkpoint(ctx, l.Sandbox, name, listed)
 	})
-}
-
-// processorTime returns the processor time that this process has used.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail with a valid pointer
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // awaitIdle waits a moment until the processes of an agent's sandbox that are about to end have ended, and

@@ -41,8 +41,6 @@ type Lease struct {
 	Ended bool `json:"ended,omitempty"`
 	// Checkpoints are the states that an undo can return to, oldest first. The first is from before any call.
 	Checkpoints []Checkpoint `json:"checkpoints"`
-	// Slow is set if the last snapshot took long, see snapshot.
-	Slow bool `json:"slow,omitempty"`
 	// Drift is the fingerprint of the last report of drift to the model.
 	Drift string `json:"drift,omitempty"`
 }
@@ -117,6 +115,11 @@ func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease
 		return err
 	}
 	defer h.Release()
+	return l.updateLocked(e, change)
+}
+
+// updateLocked changes the lease as update does. The caller has the lock of the sandbox.
+func (l *Lease) updateLocked(e *engine.Engine, change func(*Lease)) error {
 	now, err := readLease(e.StateDir(), l.Sandbox)
 	if err != nil {
 		return err

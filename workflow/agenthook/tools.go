@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate/hostview"
@@ -87,7 +88,7 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if err := json.Unmarshal(ev.Input, &input); err != nil {
 		return nil, errors.Join(errBlock, fmt.Errorf("reading the input of %s: %w", ev.Tool, err))
 	}
-	if err := h.reopen(ctx, l); err != nil {
+	if err := errors.Join(h.awaitCheckpoint(ctx, l), h.reopen(ctx, l)); err != nil {
 		return nil, errors.Join(errBlock, err)
 	}
 	switch {
@@ -106,6 +107,23 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		return h.patch(input, ev, l)
 	}
 	return l.intoView(input, ev)
+}
+
+// awaitCheckpoint waits until the last checkpoint of the agent's sandbox has been taken. It shows the files from before
+// the call, and the view, by which the call may write, is not frozen meanwhile.
+func (h *Handler) awaitCheckpoint(ctx context.Context, l *Lease) error {
+	if !keypoint.IsPromised(h.State, l.Sandbox) {
+		return nil
+	}
+	e, err := h.Open(ctx)
+	if err != nil {
+		return err
+	}
+	held, err := e.Supervise.HoldAny(ctx, l.Sandbox)
+	if err == nil {
+		held.Release()
+	}
+	return err
 }
 
 // announceRefusal appends an event to the event log, and to the evidence log of a sandbox that has one: a tool

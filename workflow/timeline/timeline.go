@@ -83,12 +83,12 @@ func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 	return t, nil
 }
 
-// Settled returns the record of the sandbox called name. If a postponed automatic snapshot is due, Settled
-// first takes and releases the sandbox's lock, by which the snapshot is taken. The record lists every automatic
+// Settled returns the record of the sandbox called name. If a postponed automatic snapshot or a promised checkpoint is
+// due, Settled first takes and releases the sandbox's lock, by which the snapshot is taken. The record lists every
 // snapshot that was due when Settled was called.
 func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Record, error) {
-	// HasPostponed comes first: a record that is read later lists a snapshot that is no longer postponed.
-	waits := e.KeyPoints.HasPostponed(name)
+	// This comes first: a record that is read later lists a snapshot that is no longer due.
+	waits := e.KeyPoints.HasPostponed(name) || keypoint.IsPromised(e.StateDir(), name)
 	if err := fault.Point(ctx, "read the record"); err != nil {
 		return nil, err
 	}

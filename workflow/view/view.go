@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
@@ -89,7 +90,7 @@ func SandboxAt(state, path string) string {
 // control returns the path of the socket of the process that serves a sandbox's view, the host directory that
 // shows the sandbox.
 func control(e *engine.Engine, sandbox string) string {
-	return filepath.Join(e.Catalog().Path(sandbox), "view")
+	return filepath.Join(e.Catalog().Path(sandbox), catalog.ViewSocket)
 }
 
 // Of returns the view that a sandbox has, or would have, with no owner. Errors: errs.ErrNotFound if there is
