@@ -1,11 +1,13 @@
 package fdsock
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/proc"
@@ -172,14 +174,20 @@ func (p *Conn) send(msg, rights []byte, flags int) error {
 	}
 }
 
+// buffers holds memory for messages. Most messages are small, and a process that received each in new memory of the
+// largest size would collect garbage all the time.
+var buffers = sync.Pool{New: func() any { return new([MaxMessage]byte) }}
+
 // Receive waits for a message and returns it with its descriptors, which the caller then owns.
 // io.EOF: the other end has closed.
 func (p *Conn) Receive() ([]byte, []*os.File, error) {
-	buf, oob := make([]byte, MaxMessage), make([]byte, unix.CmsgSpace(maxFDs*4))
+	buf, _ := buffers.Get().(*[MaxMessage]byte)
+	defer buffers.Put(buf)
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
 	var n, oobn, flags int
 	var err error
 	for {
-		n, oobn, flags, _, err = unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err = unix.Recvmsg(p.fd, buf[:], oob, unix.MSG_CMSG_CLOEXEC)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -200,7 +208,7 @@ func (p *Conn) Receive() ([]byte, []*os.File, error) {
 		}
 		return nil, nil, err
 	}
-	return buf[:n], files, nil
+	return bytes.Clone(buf[:n]), files, nil
 }
 
 func receivedFiles(oob []byte) ([]*os.File, error) {
