@@ -36,7 +36,7 @@ func rehearsedKeeper() (ctx context.Context, arm func()) {
 	}
 	n, rest, rehearsed := strings.Cut(os.Getenv(keeperEnv), " ")
 	if !rehearsed {
-		return context.Background(), func() {}
+		return fault.With(context.Background(), editingPlan), func() {}
 	}
 	r := new(rehearsal)
 	r.n, _ = strconv.ParseInt(n, 10, 64)

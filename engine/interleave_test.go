@@ -264,16 +264,7 @@ func (c *crossing) begin(name string) *resident {
 	began := time.Now()
 	r := c.b.resident(name)
 	if c.others > 0 && !c.place.frozen {
-		c.b.soon("the workspace is read", func() bool {
-			found, _ := filepath.Glob(filepath.Join(c.b.state, "manifests/*/again"))
-			if len(found) != 1 {
-				return false
-			}
-			data, _ := os.ReadFile(found[0]) // it is replaced now and then
-			_, when, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
-			seen, err := time.Parse(time.RFC3339Nano, when)
-			return err == nil && seen.After(began)
-		})
+		c.b.listed(began)
 	}
 	return r
 }

@@ -127,9 +127,12 @@ func readConfirmed(dir string) (sum string, seen time.Time) {
 func writeConfirmed(dir, sum string, seen time.Time) {
 	path := filepath.Join(dir, confirmedFile)
 	data := fmt.Sprintf("%s %s\n", sum, seen.UTC().Format(time.RFC3339Nano))
-	if os.WriteFile(path+".new", []byte(data), 0o600) == nil {
-		_ = os.Remove(path) // as of a window, see there
-		_ = os.Rename(path+".new", path)
+	if catalog.Overwrite(path+".new", []byte(data)) != nil {
+		return
+	}
+	// The two files change places, since on ext4 it takes long to make one where many were removed lately.
+	if vfs.Replace(path+".new", path) != nil {
+		_ = os.Rename(path+".new", path) // the first time
 	}
 }
 

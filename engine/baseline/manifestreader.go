@@ -8,10 +8,12 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
@@ -26,6 +28,10 @@ type manifestReader struct {
 	count   *atomic.Int64 // how many files it has found, for others; or nil
 	texts   int           // how many texts it may read
 	partial bool          // it has read no more
+	// listed is set for a reader that reads the texts of files changed since then as soon as it finds them, into early,
+	// by absolute path.
+	listed time.Time
+	early  map[string][]byte
 
 	root  string
 	top   vfs.Stat
@@ -66,7 +72,8 @@ func (bl *Recorder) newManifestReader(ctx context.Context, rec *catalog.Record, 
 	dir := bl.manifestDir(rec.Workspace)
 	return &manifestReader{
 		ctx: ctx, texts: maxManifest, root: rec.Workspace, top: top, skip: bl.host.Skip(b, rec.Workspace),
-		now: manifest{dir: dir, seen: vfs.Now(), list: Baseline{Dir: dir, Nodes: map[string]Entry{}}}, real: RootedReader{Root: root}, found: sha256.New(),
+		early: map[string][]byte{},
+		now:   manifest{dir: dir, seen: vfs.Now(), list: Baseline{Dir: dir, Nodes: map[string]Entry{}}}, real: RootedReader{Root: root}, found: sha256.New(),
 	}
 }
 
@@ -142,7 +149,7 @@ func (r *manifestReader) empty() {
 // the newest first.
 func (r *manifestReader) reuseAll() (fresh []foundFile) {
 	for _, f := range r.files {
-		if !r.reuse(&f) {
+		if _, read := r.now.list.Nodes[filepath.Join(r.root, f.path)]; !read && !r.reuse(&f) {
 			fresh = append(fresh, f)
 		}
 	}
@@ -181,14 +188,7 @@ func (r *manifestReader) readDir(path string) error {
 		if len(r.files) >= maxManifest {
 			return errTooLarge
 		}
-		r.note(at, &st)
-		r.files = append(r.files, foundFile{at, st.Ino, st.Size, st.CTime})
-		if r.count != nil {
-			r.count.Store(int64(len(r.files)))
-		}
-		if r.reading != nil && len(r.files) == quickNames+1 {
-			r.reading.enough()
-		}
+		r.add(at, &st)
 	}
 	for _, at := range below {
 		if err := r.readDir(at); err != nil {
@@ -204,6 +204,26 @@ func (r *manifestReader) readDir(path string) error {
 		r.now.list.Nodes[filepath.Join(r.root, path)] = Entry{Node: n}
 	}
 	return nil
+}
+
+// add adds a file that is no directory to the files that the reader has found. It reads the text of one that has
+// changed since r.listed.
+func (r *manifestReader) add(path string, st *vfs.Stat) {
+	r.note(path, st)
+	f := foundFile{path, st.Ino, st.Size, st.CTime}
+	r.files = append(r.files, f)
+	if !r.listed.IsZero() && len(r.early) < r.texts && !st.CTime.Time().Before(r.listed) {
+		r.readFile(&f, r.early)
+	}
+	if r.count != nil {
+		r.count.Store(int64(len(r.files)))
+	}
+	if r.reading != nil && len(r.files) == quickLook+1 {
+		close(r.reading.many)
+	}
+	if r.reading != nil && len(r.files) == quickNames+1 {
+		r.reading.enough()
+	}
 }
 
 // note adds the path and metadata of a file to the hash of the reading, by which the next reading recognises
@@ -236,32 +256,42 @@ func (r *manifestReader) reuse(f *foundFile) bool {
 	return true
 }
 
-// readTexts adds entries for files, and returns the bytes of small texts among the first r.texts of them, by absolute
-// path. Of the others it reads none, and sets partial. For the start of a sandbox the texts are in memory alone,
-// since storing them takes longer.
+// readTexts adds entries for files, and returns the bytes of small texts among the first r.texts of them, and those in
+// r.early, by absolute path. Of the others it reads none, and sets partial. For the start of a sandbox the texts are in
+// memory alone, since storing them takes longer.
 func (r *manifestReader) readTexts(fresh []foundFile) (texts map[string][]byte, err error) {
-	texts = map[string][]byte{}
+	texts = maps.Clone(r.early)
 	for i, f := range fresh {
 		if err := r.ctx.Err(); err != nil {
 			return nil, err
 		}
-		n, err := r.real.Node(f.path)
-		if err != nil || n == nil {
-			continue // it has gone, or this user may not read it
+		into := texts
+		if i >= r.texts {
+			into = nil
 		}
-		abs := filepath.Join(r.root, f.path)
-		r.now.list.Nodes[abs] = Entry{Node: n}
-		switch {
-		case !isSmall(n) || r.now.list.bytes+n.Size > maxManifestBytes:
-		case i >= r.texts:
-			r.partial = true
-		case r.reading == nil:
-			r.now.storeText(abs, textOf(&r.real, f.path, n))
-		default:
-			texts[abs] = textOf(&r.real, f.path, n)
-		}
+		r.readFile(&f, into)
 	}
 	return texts, nil
+}
+
+// readFile adds an entry for a file and, if it is a small text, stores its bytes, for the start of a sandbox in texts.
+// If texts is nil it does not read them, and sets partial.
+func (r *manifestReader) readFile(f *foundFile, texts map[string][]byte) {
+	n, err := r.real.Node(f.path)
+	if err != nil || n == nil {
+		return // it has gone, or this user may not read it
+	}
+	abs := filepath.Join(r.root, f.path)
+	r.now.list.Nodes[abs] = Entry{Node: n}
+	switch {
+	case !isSmall(n) || r.now.list.bytes+n.Size > maxManifestBytes:
+	case texts == nil:
+		r.partial = true
+	case r.reading == nil:
+		r.now.storeText(abs, textOf(&r.real, f.path, n))
+	default:
+		texts[abs] = textOf(&r.real, f.path, n)
+	}
 }
 
 // fillManifest adds small texts that the newest manifest of a workspace lacks, because a sandbox's start

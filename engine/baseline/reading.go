@@ -26,6 +26,8 @@ type Reading struct {
 	// quick is closed when the states of all files and the newest texts are in memory, or the start need not wait.
 	quick, done chan struct{}
 	enough      func() // closes quick
+	// many is closed when more than quickLook files have been found.
+	many chan struct{}
 	// files is how many files have been found.
 	files atomic.Int64
 	// open is closed when the sandbox's window has begun, and stopped when the reading is no longer needed.
@@ -44,6 +46,9 @@ const (
 	// quickPatience bounds each wait of a sandbox's start for the list of its workspace's files. Then the start
 	// continues without. On a quiet machine the list is complete before the container has started.
 	quickPatience = 10 * time.Millisecond
+	// listedLately is how long ago the workspace may have been listed for another start, so that one reading is enough
+	// for the next: few files have changed since.
+	listedLately = 10 * time.Second
 	// readingPatience is how long the listing of a workspace's files, in the background, waits for another
 	// sandbox's process that lists the same workspace.
 	readingPatience = 30 * time.Second
@@ -56,7 +61,8 @@ func (bl *Recorder) StartReading(ctx context.Context, rec *catalog.Record) *Read
 	if t := workspaceTree(rec); rec.Ephemeral || t == nil || t.Frozen {
 		return nil
 	}
-	own, r := *rec, &Reading{quick: make(chan struct{}), done: make(chan struct{}), open: make(chan struct{}), stopped: make(chan struct{})}
+	own := *rec
+	r := &Reading{quick: make(chan struct{}), many: make(chan struct{}), done: make(chan struct{}), open: make(chan struct{}), stopped: make(chan struct{})}
 	r.enough = sync.OnceFunc(func() { close(r.quick) })
 	r.stop = sync.OnceFunc(func() { close(r.stopped) })
 	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -76,9 +82,7 @@ func (r *Reading) opened(ctx context.Context) {
 		return
 	}
 	close(r.open)
-	if r.files.Load() <= quickLook {
-		r.wait(ctx, r.done)
-	}
+	r.wait(ctx, r.many)
 }
 
 // awaitOpened waits until opened is called, when the sandbox's container is mounted; it returns false if that will
@@ -217,9 +221,20 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, fil
 // readStart reads the workspace of a sandbox that starts. A file may change between its reading and the mounting of
 // the sandbox's container, with which its window begins: the state at that instant is the original. So readStart
 // looks at all files once more after it, and leaves out those that have changed: their originals are not known.
+//
+// If the workspace was listed lately, that list has the states before the window of all files but a few, and the
+// reading after its beginning finds those few by their change times: see readOpened.
 func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Reading) {
 	t, dir := workspaceTree(rec), bl.manifestDir(rec.Workspace)
 	if seen, large := manifestSeen(dir); large && time.Since(seen) < manifestRetry {
+		return
+	}
+	sum, seen := readConfirmed(dir)
+	if age := time.Since(seen); sum != "" && age >= 0 && age < listedLately { // the clock may have been set back
+		r.enough()
+		if r.awaitOpened(ctx) {
+			bl.readOpened(ctx, rec, t, r, seen)
+		}
 		return
 	}
 	m := bl.newManifestReader(ctx, rec, t)
@@ -239,9 +254,7 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 	}
 	defer vfs.Unlock(lock)
 	if err != nil { // too large
-		m.empty()
-		m.now.seen = vfs.Now()
-		m.now.save(bl.keepEarlier(rec.Workspace, m.old), m.partial)
+		bl.storeEmpty(rec.Workspace, m)
 		return
 	}
 	again := bl.newManifestReader(ctx, rec, t)
@@ -256,8 +269,44 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 	bl.storeStart(rec.Workspace, m, again, texts)
 }
 
+// readOpened reads the workspace once, after the window of a sandbox that starts has begun. A file that nobody has
+// changed since has its original there. The stored manifest, which a reading from the time listed on has confirmed, has
+// the texts of all files but those changed since then, and readOpened reads these as soon as it finds them. It does
+// nothing if another start has listed the workspace since the window began.
+func (bl *Recorder) readOpened(ctx context.Context, rec *catalog.Record, t *catalog.Tree, r *Reading, listed time.Time) {
+	dir := bl.manifestDir(rec.Workspace)
+	lock := lockManifest(ctx, dir, syscall.LOCK_EX, readingPatience)
+	if lock == nil {
+		return
+	}
+	defer vfs.Unlock(lock)
+	if seen, _ := manifestSeen(dir); !seen.Before(bl.Since(rec, t)) {
+		return
+	}
+	m := bl.newManifestReader(ctx, rec, t)
+	if m == nil {
+		return
+	}
+	defer m.close()
+	m.partial, m.reading, m.count, m.texts, m.listed = isPartial(dir), r, &r.files, quickTexts, listed
+	switch texts, err := m.readStates(); {
+	case errors.Is(err, errTooLarge):
+		bl.storeEmpty(rec.Workspace, m)
+	case err == nil:
+		bl.storeStart(rec.Workspace, m, m, texts)
+	}
+}
+
+// storeEmpty stores that the workspace that m has read has too many files for a manifest. The caller holds the lock of
+// the manifest's directory.
+func (bl *Recorder) storeEmpty(workspace string, m *manifestReader) {
+	m.empty()
+	m.now.seen = vfs.Now()
+	m.now.save(bl.keepEarlier(workspace, m.old), m.partial)
+}
+
 // storeStart stores the manifest that m has read when a sandbox started, with the bytes texts. again is a later
-// reading of the same files, without texts: the stored manifest has its time, and lacks the files that differ in it.
+// reading of the same files, without texts, or m: the stored manifest has its time, and lacks the files that differ in it.
 // The caller holds the lock of the manifest's directory.
 func (bl *Recorder) storeStart(workspace string, m, again *manifestReader, texts map[string][]byte) {
 	dir, sum := m.now.dir, m.sum()

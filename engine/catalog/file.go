@@ -50,6 +50,11 @@ func replaceFile(path string, data []byte, to durability) error {
 	return nil
 }
 
+// Overwrite makes data the content of the file at path, which no other process reads meanwhile, and makes the file if it
+// does not exist. Unlike os.WriteFile it does not empty the file first, after which ext4 would begin to write it to the
+// disk. The content reaches the disk at some time later.
+func Overwrite(path string, data []byte) error { return write(path, data, visible) }
+
 // write writes the content of a new file for the catalogue that no other process reads yet. With ordered or durable the
 // content reaches the disk before any name that the file gets afterwards, and both are on stable storage once
 // the caller has synced the directory of that name: one commit of the file system's journal, not two.

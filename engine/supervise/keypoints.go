@@ -170,7 +170,8 @@ func (sv *Manager) snapshotAtDrift(rec *catalog.Record, h *Supervisor) {
 		for found := 0; ; {
 			r, _, changed := h.drift.Latest()
 			if r.Files > found {
-				_ = sv.takeNow(rec, h, catalog.Why{Point: catalog.AtDrift}) // nobody waits for it
+				finish, _ := sv.beginSnapshot(rec, h, catalog.Why{Point: catalog.AtDrift}) // nobody waits for it
+				finish()
 			}
 			found = r.Files
 			select {

@@ -174,20 +174,20 @@ func (p *Conn) send(msg, rights []byte, flags int) error {
 	}
 }
 
-// buffers are those into which messages are received. One of this size for each message would make a process that gets
-// many collect garbage most of its time.
+// buffers holds memory for messages. Most messages are small, and a process that received each in new memory of the
+// largest size would collect garbage all the time.
 var buffers = sync.Pool{New: func() any { return new([MaxMessage]byte) }}
 
 // Receive waits for a message and returns it with its descriptors, which the caller then owns.
 // io.EOF: the other end has closed.
 func (p *Conn) Receive() ([]byte, []*os.File, error) {
-	room := buffers.Get().(*[MaxMessage]byte)
-	defer buffers.Put(room)
-	buf, oob := room[:], make([]byte, unix.CmsgSpace(maxFDs*4))
+	buf, _ := buffers.Get().(*[MaxMessage]byte)
+	defer buffers.Put(buf)
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
 	var n, oobn, flags int
 	var err error
 	for {
-		n, oobn, flags, _, err = unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err = unix.Recvmsg(p.fd, buf[:], oob, unix.MSG_CMSG_CLOEXEC)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}

@@ -36,7 +36,7 @@ type Options struct {
 	Open  bool
 	// Terminal is the size of its terminal, which then is all three streams; nil for none.
 	Terminal *Size
-	// Sink gets what it writes, one call at a time. It must not wait for a caller.
+	// Sink gets what it writes, one call at a time; p is valid during the call only. It must not wait for a caller.
 	Sink func(stream string, p []byte)
 }
 
@@ -139,12 +139,16 @@ func (x *Running) open(c *engine.Command, input bool) (theirs []*os.File, err er
 	return theirs, nil
 }
 
+// pieces holds memory for pieces of output.
+var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
 // copyTo reads the output of a command from from until its end, and passes it on to sink, the function that
 // gets a command's output, under the name stream.
 func copyTo(sink func(stream string, p []byte), stream string, from *os.File) {
-	buf := make([]byte, 32<<10)
+	buf, _ := pieces.Get().(*[32 << 10]byte)
+	defer pieces.Put(buf)
 	for {
-		n, err := from.Read(buf)
+		n, err := from.Read(buf[:])
 		if n > 0 {
 			sink(stream, buf[:n])
 		}
