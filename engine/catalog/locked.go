@@ -23,8 +23,9 @@ type Locked struct {
 	*Record
 	c   *Catalog
 	dir *os.File
-	// covered is Record.Next when reserved numbers were taken, 0 if none were; then reserve is how many are left.
-	covered, reserve int
+	// covered is Record.Next when reserved numbers were taken, 0 if none were or the record was saved since.
+	covered int
+	reserve span // the numbers that are reserved still, as far as this Locked knows
 }
 
 // lockTimeout is how long [Catalog.Lock] waits for another command to release a sandbox's lock before it
