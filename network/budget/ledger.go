@@ -205,6 +205,15 @@ func Read(dir string) (State, error) {
 	return t.state, err
 }
 
+// Identity returns the identity of the ledger of the sandbox with the directory dir for other machines, or "" before the
+// sandbox was sent to one ([Export]). It does not need the limits, whose file may be damaged.
+func Identity(dir string) (string, error) {
+	var t tally
+	text, _, err := readLog(dir)
+	t.read(text)
+	return t.state.Ledger, err
+}
+
 // SetLimits replaces the limits on requests, bytes and model tokens of the sandbox with the directory dir,
 // also while its proxy counts with them.
 func SetLimits(dir string, limits Count) error {
