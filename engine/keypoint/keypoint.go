@@ -4,7 +4,6 @@
 package keypoint
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -98,22 +97,13 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 		err = k.take(ctx, h, seal, why)
 	}
 	if err == nil || errors.Is(err, errOldStay) {
-		err = errors.Join(err, k.dropPostponed(h.Name, data))
+		// Another command may have replaced the note meanwhile. That note stays, because the files that the command
+		// wrote may be newer than the snapshot.
+		err = errors.Join(err, catalog.RemoveFileIf(k.postponed(h.Name), data))
 	}
 	if err = Failed(h.Name, why, err); err != nil {
 		k.Notice(err.Error())
 	}
-}
-
-// dropPostponed removes the note of a postponed automatic snapshot, which has been taken now, if its content still is
-// done. Another command may have replaced the note meanwhile; that note stays, because the files that the command wrote
-// may be newer than the snapshot.
-func (k *Taker) dropPostponed(name string, done []byte) error {
-	now, err := os.ReadFile(k.postponed(name))
-	if err == nil && bytes.Equal(now, done) {
-		err = os.Remove(k.postponed(name))
-	}
-	return err
 }
 
 // Values of [catalog.Why.When]: whether an automatic snapshot was taken before or after the operation at its
@@ -132,7 +122,8 @@ func (k *Taker) HasPostponed(name string) bool {
 
 // Postpone stores that an automatic snapshot of the present state of the sandbox called name is due, for a
 // caller that does not have the sandbox's lock. The next process that takes the lock takes the snapshot
-// before the state changes, by [Taker.Settle] or [Taker.Take]. The note survives the death of this process.
+// before the state changes, by [Taker.Settle] or [Taker.Take]. The note survives the death of this process. Of several
+// that are stored at once the last one stays, since all stand for the present state.
 func (k *Taker) Postpone(name string, why catalog.Why) error {
 	data, err := exactjson.Encode(why)
 	if err == nil {
