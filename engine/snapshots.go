@@ -29,7 +29,7 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 // Checkpoint takes a snapshot as [Engine.Snapshot] does, but does not wait for a commit of the file system: a power loss
 // within the next seconds may lose it, as if it had never been taken. No other end of a process loses it.
 func (e *Engine) Checkpoint(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
-	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveSoon, e.Baseline.RecordSoon)
+	return e.snapshot(ctx, name, mark, (*catalog.Locked).SaveReservingOrdered, e.Baseline.RecordOrdered)
 }
 
 func (e *Engine) snapshot(ctx context.Context, name, mark string, save func(*catalog.Locked, int) error, record func(context.Context, *catalog.Record) map[string][]snapshot.Candidate) (catalog.NamedSnapshot, error) {

@@ -110,8 +110,8 @@ func (h *Locked) Save() error {
 	return h.c.write(h.Record, durabilityOf(h.Record))
 }
 
-// SaveOrdered is [Locked.Save] for changes that may be lost with the machine's power: the catalogue then has the
-// record as it was before. Cost: half of Save.
+// SaveOrdered does the same as [Locked.Save], but a power loss within the next seconds may leave the record as it was
+// before. Cost: half of Save.
 func (h *Locked) SaveOrdered() error {
 	h.covered = 0
 	return h.c.write(h.Record, min(ordered, durabilityOf(h.Record)))

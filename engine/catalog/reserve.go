@@ -107,16 +107,16 @@ func (h *Locked) SaveReserving(n int) error {
 	return nil
 }
 
-// soonSaves is how many calls of [Locked.SaveSoon] share one wait for the disk.
-const soonSaves = 64
+// orderedSaves is how many calls of [Locked.SaveReservingOrdered] share one wait for the disk.
+const orderedSaves = 64
 
-// SaveSoon saves the record after a snapshot with n ids as [Locked.SaveReserving] does, but does not wait for the
-// journal of the file system, if the snapshot's ids have reserved numbers and n more are left: a power loss within
-// the next seconds may leave the record from before the snapshot. The numbers of the lost snapshot are then not used
-// again. Otherwise SaveSoon waits, and reserves numbers for the next calls.
-func (h *Locked) SaveSoon(n int) error {
+// SaveReservingOrdered saves the record after a snapshot with n ids as [Locked.SaveReserving] does, but a power loss
+// within the next seconds may leave the record from before the snapshot, if the snapshot's ids have reserved numbers and
+// n more are left. The numbers of the lost snapshot are then not used again. Otherwise it is as durable as
+// SaveReserving, and reserves numbers for the next calls.
+func (h *Locked) SaveReservingOrdered(n int) error {
 	if h.covered == 0 || h.covered != h.Next || h.reserve.len() < n {
-		return h.SaveReserving(soonSaves * n)
+		return h.SaveReserving(orderedSaves * n)
 	}
 	return h.SaveOrdered()
 }

@@ -178,7 +178,7 @@ func TestAPowerLossAfterSnapshotsThatDidNotWaitForTheDisk(t *testing.T) {
 		before = h.Next
 		name := fmt.Sprintf("c%d", n)
 		h.Snapshots = append(h.Snapshots, catalog.NamedSnapshot{Name: name, IDs: ids})
-		if err := h.SaveSoon(len(h.Trees)); err != nil {
+		if err := h.SaveReservingOrdered(len(h.Trees)); err != nil {
 			t.Fatal(err)
 		}
 		if h.Next != before {
@@ -227,7 +227,7 @@ func TestASnapshotKeepsTheReservedNumbersOfCheckpoints(t *testing.T) {
 		case n%2 == 1:
 			err = h.SaveReserving(len(h.Trees))
 		default:
-			err = h.SaveSoon(len(h.Trees))
+			err = h.SaveReservingOrdered(len(h.Trees))
 		}
 		h.Release()
 		if err != nil {
