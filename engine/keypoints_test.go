@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,8 +26,14 @@ import (
 // withKeyPoints makes a sandbox that takes snapshots by itself.
 func (b *bench) withKeyPoints(name string, k catalog.KeyPoints) {
 	b.t.Helper()
+	b.withKeyPointsOn(name, "", k)
+}
+
+// withKeyPointsOn does as withKeyPoints, with this backend.
+func (b *bench) withKeyPointsOn(name, backend string, k catalog.KeyPoints) {
+	b.t.Helper()
 	req := b.request()
-	req.Name, req.Policy.KeyPoints = name, &k
+	req.Name, req.Backend, req.Policy.KeyPoints = name, cmp.Or(backend, req.Backend), &k
 	if _, err := b.New(b.t.Context(), req); err != nil {
 		b.t.Fatal(err)
 	}
@@ -343,6 +351,21 @@ func TestLargeSnapshotsGo(t *testing.T) {
 		defer p.Close()
 		for _, want := range []string{"k1 ", "k1 k2 ", "k3 "} { // of one, two and three MiB
 			b.in("s", "head -c 1048576 /dev/urandom > $$")
+			if got := left(b); got != want {
+				t.Errorf("left: %q, not %q", got, want)
+			}
+		}
+	})
+	t.Run("plain", func(t *testing.T) { // each snapshot is a copy
+		treetest.NeedRoot(t)
+		work := treetest.Ext4(t, 16<<20) // all of it is copied
+		if err := os.RemoveAll(filepath.Join(work, "lost+found")); err != nil {
+			t.Fatal(err)
+		}
+		b := benchIn(t, work, treetest.Ext4(t, 64<<20))
+		b.withKeyPointsOn("s", "plain", catalog.KeyPoints{At: []string{catalog.AtExec}, KeepSize: 5 << 19})
+		for _, want := range []string{"k1 ", "k1 k2 ", "k2 k3 "} { // of a MiB each
+			b.in("s", "head -c 1048576 /dev/urandom > f")
 			if got := left(b); got != want {
 				t.Errorf("left: %q, not %q", got, want)
 			}

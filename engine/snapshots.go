@@ -45,8 +45,8 @@ func (e *Engine) Checkpoint(ctx context.Context, name, mark string, listed func(
 	defer h.Release()
 	handed, err := e.Supervise.HandOver(ctx, h, mark)
 	if err == nil && !handed {
-		defer func() { h.Release(); e.Baseline.RecordSoon(ctx, h.Record) }()
-		_, err = e.KeyPoints.TakeNamed(ctx, h, e.Supervise.SealAll, mark, (*catalog.Locked).SaveSoon)
+		defer func() { h.Release(); e.Baseline.RecordOrdered(ctx, h.Record) }()
+		_, err = e.KeyPoints.TakeNamed(ctx, h, e.Supervise.SealAll, mark, (*catalog.Locked).SaveReservingOrdered)
 	}
 	if err != nil {
 		return err

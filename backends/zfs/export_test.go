@@ -10,3 +10,6 @@ func WithoutKernel(t testing.TB) {
 	moduleVersion = "/nowhere"
 	t.Cleanup(func() { moduleVersion = was })
 }
+
+// WouldFree returns what the destruction of snapshots would free, as [Backend.MeasureExclusive] uses it.
+var WouldFree = wouldFree

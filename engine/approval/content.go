@@ -139,12 +139,9 @@ func isInterpreter(change *diff.Change, to string) bool {
 	return named(change.Path) && named(to)
 }
 
-// maxLinks is how many symbolic links the kernel follows in one path, see path_resolution(7). A changed link
-// with more counts as one that leads nowhere.
-const maxLinks = 40
-
 // resolve returns the absolute path to which a changed symbolic link leads, and whether that is in the tree.
-// It follows other links as they are in the tree of in. A target with too many links leads nowhere.
+// It follows other links as they are in the tree of in. Those beyond [vfs.MaxLinks] count as files: the kernel would
+// not follow them, so the changed link leads nowhere.
 func (c *Checker) resolve(in At, change *diff.Change, root *root) (abs string, inside bool) {
 	at, rest := path.Dir(change.Path), change.New.Target
 	for links := 0; rest != ""; {
@@ -164,7 +161,7 @@ func (c *Checker) resolve(in At, change *diff.Change, root *root) (abs string, i
 			at = path.Dir(at)
 		default:
 			at = path.Join(at, step)
-			if target := readlink(in, at); target != "" && links < maxLinks {
+			if target := readlink(in, at); target != "" && links < vfs.MaxLinks {
 				links++
 				at, rest = path.Dir(at), target+"/"+rest
 			}

@@ -34,10 +34,10 @@ func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string]
 	return bl.record(ctx, rec, bl.cat.WriteFile)
 }
 
-// RecordSoon stores the originals of changed files as [Recorder.Record] does, but does not wait for the journal of
-// the file system: a power loss within the next seconds may lose them.
-func (bl *Recorder) RecordSoon(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
-	return bl.record(ctx, rec, bl.cat.WriteFileSoon)
+// RecordOrdered stores the originals of changed files as [Recorder.Record] does, but a power loss within the next
+// seconds may lose them.
+func (bl *Recorder) RecordOrdered(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
+	return bl.record(ctx, rec, bl.cat.WriteFileOrdered)
 }
 
 // A storeFile writes a file of a sandbox, as [catalog.Catalog.WriteFile] does.

@@ -293,9 +293,9 @@ func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	return c.writeFile(name, file, data, durable)
 }
 
-// WriteFileSoon does the same as [Catalog.WriteFile], but does not wait for the journal of the file system: a
-// power loss within the next seconds may leave the old file.
-func (c *Catalog) WriteFileSoon(name, file string, data []byte) error {
+// WriteFileOrdered does the same as [Catalog.WriteFile], but a power loss within the next seconds may leave the old
+// file.
+func (c *Catalog) WriteFileOrdered(name, file string, data []byte) error {
 	return c.writeFile(name, file, data, ordered)
 }
 

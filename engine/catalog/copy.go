@@ -72,13 +72,13 @@ func readCopy(dir string) (*Record, bool) {
 	if err != nil || r.Format > Format {
 		return nil, false
 	}
-	r.Next += lostNumbers + soonSaves*len(r.Trees)
+	r.Next += lostNumbers + orderedSaves*len(r.Trees)
 	return r, true
 }
 
 // lostNumbers is how many numbers of snapshots and forks a restored record counts as used beyond its own, and
-// beyond those that [Locked.SaveSoon] may have reserved. The lost record may have been newer by one change, which takes
-// fewer.
+// beyond those that [Locked.SaveReservingOrdered] may have reserved. The lost record may have been newer by one change,
+// which takes fewer.
 const lostNumbers = 100
 
 // Restore makes the record of the sandbox called name again from its copy if the record is damaged. The damaged file

@@ -121,7 +121,7 @@ func TestARestoredRecordSkipsTheNumbersThatTheLostOneReserved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.SaveSoon(len(h.Trees)); err != nil {
+	if err := h.SaveReservingOrdered(len(h.Trees)); err != nil {
 		t.Fatal(err)
 	}
 	reserved := h.Next

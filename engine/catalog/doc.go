@@ -28,6 +28,10 @@
 // readdir ([Catalog.Stale]) and repairs the sandbox. The entry contains the sandbox's ID, because another
 // sandbox may have the name by then. After a power loss, each durably saved record or its predecessor exists.
 //
+// A method that writes is durable: when it returns, a power loss cannot take the new content back. One whose name ends
+// in Ordered waits only for the content, and not for the journal of the file system: a power loss within the next
+// seconds may leave the old content, all of it.
+//
 // # Where to start
 //
 // [Catalog] and [Record], then [Locked], the record under its lock, and [Intent], which makes interrupted

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -24,18 +25,61 @@ const (
 
 // ReplaceFile writes data to the file path such that a reader finds the old or the new content, also after a
 // crash of this process. With stable this holds after a power loss too, and the new content is on stable
-// storage when it returns. Two processes must not replace the same file at once. After an error the old
-// content stays.
+// storage when it returns. Any number of processes may call it at once for one file: the content of the last one
+// stays. After an error the old content stays.
 func ReplaceFile(path string, data []byte, stable bool) error {
+	to := visible
 	if stable {
-		return replaceFile(path, data, durable)
+		to = durable
 	}
-	return replaceFile(path, data, visible)
+	lock, err := lockReplacing(path)
+	if err != nil {
+		return fail("writing", path, err)
+	}
+	defer vfs.Unlock(lock)
+	return replaceFile(path, data, to)
 }
 
-// replaceFile replaces a file as [ReplaceFile] does, and brings its new content as far as to says.
+// RemoveFileIf removes the file path if its content is data, and no [ReplaceFile] has replaced that. A file that does
+// not exist is an error that matches fs.ErrNotExist.
+func RemoveFileIf(path string, data []byte) error {
+	lock, err := lockReplacing(path)
+	if err != nil {
+		return fail("removing", path, err)
+	}
+	defer vfs.Unlock(lock)
+	now, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(now, data) {
+		err = os.Remove(path)
+	}
+	_ = os.Remove(newName(path)) // which holds nothing
+	return err
+}
+
+// newName returns the path at which the new content of the file path is written before it replaces the file.
+func newName(path string) string { return path + ".new" }
+
+// lockReplacing locks the new content of the file path, and creates it empty. The lock ends with [vfs.Unlock], after the
+// caller has given the new content its name or removed it; a waiting process then creates another one.
+func lockReplacing(path string) (*os.File, error) {
+	for {
+		f, err := vfs.OpenAt(unix.AT_FDCWD, newName(path), unix.O_WRONLY|unix.O_CREAT, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err = vfs.Flock(f, unix.LOCK_EX); err == nil && sameFile(f, newName(path)) {
+			return f, nil
+		}
+		if vfs.Unlock(f); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// replaceFile replaces a file as [ReplaceFile] does, and brings its new content as far as to says. Only one process may
+// replace the file at once, such as the one with the sandbox's lock.
 func replaceFile(path string, data []byte, to durability) error {
-	tmp := path + ".new"
+	tmp := newName(path)
 	err := write(tmp, data, to)
 	if err == nil {
 		err = os.Rename(tmp, path)

@@ -23,8 +23,9 @@ type Locked struct {
 	*Record
 	c   *Catalog
 	dir *os.File
-	// covered is Record.Next when reserved numbers were taken, 0 if none were; then reserve is how many are left.
-	covered, reserve int
+	// covered is Record.Next when reserved numbers were taken, 0 if none were or the record was saved since.
+	covered int
+	reserve span // the numbers that are reserved still, as far as this Locked knows
 }
 
 // lockTimeout is how long [Catalog.Lock] waits for another command to release a sandbox's lock before it
@@ -109,8 +110,8 @@ func (h *Locked) Save() error {
 	return h.c.write(h.Record, durabilityOf(h.Record))
 }
 
-// SaveOrdered is [Locked.Save] for changes that may be lost with the machine's power: the catalogue then has the
-// record as it was before. Cost: half of Save.
+// SaveOrdered does the same as [Locked.Save], but a power loss within the next seconds may leave the record as it was
+// before. Cost: half of Save.
 func (h *Locked) SaveOrdered() error {
 	h.covered = 0
 	return h.c.write(h.Record, min(ordered, durabilityOf(h.Record)))

@@ -22,6 +22,8 @@ const reserveFile = "numbers"
 // A span is a range of numbers for snapshots and forks: from the number from up to to, exclusive.
 type span struct{ from, to int }
 
+func (s span) len() int { return s.to - s.from }
+
 // reserveFormat is the content of reserveFile: the boot, the sandbox's id, and the unused numbers. The numbers have a
 // fixed width, so that each write replaces the whole content in place.
 const reserveFormat = "%s %s %010d %010d\n"
@@ -30,6 +32,7 @@ const reserveFormat = "%s %s %010d %010d\n"
 // which the saved record covers already, so that [Locked.SaveNumbers] need not write it. If fewer are reserved, it
 // takes none, and the ids get new numbers. No number is taken twice, whatever is interrupted.
 func (h *Locked) TakeReserved(n int) {
+	h.reserve = span{}
 	boot, err := proc.BootID()
 	if err != nil {
 		return
@@ -49,7 +52,7 @@ func (h *Locked) TakeReserved(n int) {
 	if h.writeReserve(boot, span{s.from + n, s.to}) != nil {
 		return
 	}
-	h.free, h.covered, h.reserve = span{s.from, s.from + n}, h.Next, s.to-s.from-n
+	h.free, h.covered, h.reserve = span{s.from, s.from + n}, h.Next, span{s.from + n, s.to}
 }
 
 // uses reports whether a tree or the newest named snapshot in the sandbox's record has one of the reserved
@@ -82,32 +85,38 @@ func (h *Locked) SaveNumbers() error {
 	return h.Save()
 }
 
-// SaveReserving saves the record as [Locked.Save] does, and reserves n numbers with it for a later
-// [Locked.TakeReserved]. A failed reservation is no error.
+// SaveReserving saves the record as [Locked.Save] does, and reserves numbers with it so that a later
+// [Locked.TakeReserved] has at least n. Numbers that [Locked.TakeReserved] has left stay reserved, and count. A failed
+// reservation is no error.
 func (h *Locked) SaveReserving(n int) error {
 	boot, err := proc.BootID()
-	if err != nil || h.Ephemeral {
+	if err != nil || h.Ephemeral || h.reserve.len() >= n {
 		return h.Save()
 	}
 	s := span{h.Next + 1, h.Next + 1 + n}
-	h.Next += n
+	if h.reserve.to == h.Next+1 {
+		s = span{h.reserve.from, h.reserve.from + n}
+	}
+	h.Next = s.to - 1
 	if err := h.Save(); err != nil {
 		return err
 	}
-	_ = h.writeReserve(boot, s) // without it, the numbers stay unused
+	if h.writeReserve(boot, s) == nil { // otherwise the numbers stay unused
+		h.reserve = s
+	}
 	return nil
 }
 
-// soonSaves is how many calls of [Locked.SaveSoon] share one wait for the disk.
-const soonSaves = 64
+// orderedSaves is how many calls of [Locked.SaveReservingOrdered] share one wait for the disk.
+const orderedSaves = 64
 
-// SaveSoon saves the record after a snapshot with n ids as [Locked.SaveReserving] does, but does not wait for the
-// journal of the file system, if the snapshot's ids have reserved numbers and n more are left: a power loss within
-// the next seconds may leave the record from before the snapshot. The numbers of the lost snapshot are then not used
-// again. Otherwise SaveSoon waits, and reserves numbers for the next calls.
-func (h *Locked) SaveSoon(n int) error {
-	if h.covered == 0 || h.covered != h.Next || h.reserve < n {
-		return h.SaveReserving(soonSaves * n)
+// SaveReservingOrdered saves the record after a snapshot with n ids as [Locked.SaveReserving] does, but a power loss
+// within the next seconds may leave the record from before the snapshot, if the snapshot's ids have reserved numbers and
+// n more are left. The numbers of the lost snapshot are then not used again. Otherwise it is as durable as
+// SaveReserving, and reserves numbers for the next calls.
+func (h *Locked) SaveReservingOrdered(n int) error {
+	if h.covered == 0 || h.covered != h.Next || h.reserve.len() < n {
+		return h.SaveReserving(orderedSaves * n)
 	}
 	return h.SaveOrdered()
 }

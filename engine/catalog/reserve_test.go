@@ -178,7 +178,7 @@ func TestAPowerLossAfterSnapshotsThatDidNotWaitForTheDisk(t *testing.T) {
 		before = h.Next
 		name := fmt.Sprintf("c%d", n)
 		h.Snapshots = append(h.Snapshots, catalog.NamedSnapshot{Name: name, IDs: ids})
-		if err := h.SaveSoon(len(h.Trees)); err != nil {
+		if err := h.SaveReservingOrdered(len(h.Trees)); err != nil {
 			t.Fatal(err)
 		}
 		if h.Next != before {
@@ -194,5 +194,57 @@ func TestAPowerLossAfterSnapshotsThatDidNotWaitForTheDisk(t *testing.T) {
 	}
 	if waits > 10 {
 		t.Errorf("%d of 300 snapshots waited for the disk", waits)
+	}
+}
+
+// TestASnapshotKeepsTheReservedNumbersOfCheckpoints: a snapshot that waits for the disk, between checkpoints that do
+// not, takes its ids from the same reserve and leaves the rest. So the numbers of a sandbox, which a removal goes through
+// one by one, do not grow faster than its snapshots.
+func TestASnapshotKeepsTheReservedNumbersOfCheckpoints(t *testing.T) {
+	c := open(t)
+	r := newRecord("one")
+	r.Trees = []catalog.Tree{{Path: "/"}, {Path: "/home"}}
+	if err := c.Create(r); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[snapshot.ID]bool{}
+	const pairs = 30
+	for n := range 2 * pairs {
+		h, err := c.Lock(t.Context(), "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.TakeReserved(len(h.Trees))
+		ids := []snapshot.ID{h.NewSnapshot(), h.NewSnapshot()}
+		err = h.SaveNumbers()
+		h.Snapshots = append(h.Snapshots, catalog.NamedSnapshot{Name: fmt.Sprintf("c%d", n), IDs: ids})
+		switch {
+		case err != nil:
+		case n%6 == 1:
+			if err = h.Save(); err == nil { // as a start of processes may
+				err = h.SaveReserving(len(h.Trees))
+			}
+		case n%2 == 1:
+			err = h.SaveReserving(len(h.Trees))
+		default:
+			err = h.SaveReservingOrdered(len(h.Trees))
+		}
+		h.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if seen[id] {
+				t.Fatalf("%d: the id %s came before", n, id)
+			}
+			seen[id] = true
+		}
+	}
+	now, err := c.Get("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unused := now.Next - len(seen); unused > 64*len(r.Trees) {
+		t.Errorf("of %d numbers %d are unused, want at most one reserve of %d", now.Next, unused, 64*len(r.Trees))
 	}
 }

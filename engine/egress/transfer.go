@@ -56,8 +56,8 @@ func (eg *Gateway) ReceiveBudget(rec *catalog.Record, sent *catalog.SentBudget) 
 		return errs.With("receiving", rec.Name, fmt.Errorf("the sandbox was sent with a budget: %w", err))
 	}
 	dir := eg.Catalog.Path(rec.Name)
-	from, err := eg.withLedger(sent.Ledger)
-	if err == nil && from != "" {
+	var err error
+	if from := eg.withLedger(sent.Ledger); from != "" {
 		err = budget.Share(from, dir)
 	}
 	if err == nil {
@@ -66,20 +66,21 @@ func (eg *Gateway) ReceiveBudget(rec *catalog.Record, sent *catalog.SentBudget) 
 	return errs.With("receiving the budget", rec.Name, err)
 }
 
-// withLedger returns the directory of a sandbox on this machine whose ledger has this identity, or "". After an error
-// it returns the directory of the sandbox whose ledger cannot be read.
-func (eg *Gateway) withLedger(identity string) (string, error) {
-	records, _ := eg.Catalog.List() // a damaged one cannot share its ledger; the stream has its use
+// withLedger returns the directory of a sandbox on this machine whose ledger has this identity, or "". A ledger that
+// cannot be read has none: it must not prevent the transfer of other budgets. Its own sandbox cannot use a budget until
+// the ledger is mended, and a stream of that sandbox has the use so far.
+func (eg *Gateway) withLedger(identity string) string {
+	records, _ := eg.Catalog.List() // neither can a damaged record share its ledger
 	for _, rec := range records {
 		if rec.Policy.Budget == nil {
 			continue
 		}
 		dir := eg.Catalog.Path(rec.Name)
-		if s, err := budget.Read(dir); err != nil || s.Ledger == identity {
-			return dir, err
+		if id, err := budget.Identity(dir); err == nil && id == identity {
+			return dir
 		}
 	}
-	return "", nil
+	return ""
 }
 
 // AddSentUse adds the use of a budget in a stream to the ledger of the sandbox of rec, to which the stream adds a

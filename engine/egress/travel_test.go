@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
@@ -53,5 +54,42 @@ func TestABudgetOfAStreamOnlyTightens(t *testing.T) {
 	}
 	if sent, err := eg.SendBudget(&catalog.Record{Name: "none"}); sent != nil || err != nil {
 		t.Errorf("%+v, %v", sent, err)
+	}
+}
+
+// TestADamagedBudgetPreventsOnlyItsOwnTransfer: of three sandboxes the limits of one are damaged, and the ledger of
+// another cannot be read. A stream of a fourth arrives, and shares the ledger of that. One of the first is refused.
+func TestADamagedBudgetPreventsOnlyItsOwnTransfer(t *testing.T) {
+	cat, err := catalog.Open(filepath.Join(treetest.Dir(t), "state"))
+	must(t, err)
+	eg := &Gateway{Catalog: cat}
+	sent := map[string]*catalog.SentBudget{}
+	for _, name := range []string{"a-limits", "b-ledger", "whole"} { // in the order in which they are looked at
+		r := &catalog.Record{ID: "t" + name, Name: name, Created: time.Now(), Policy: catalog.Policy{Network: "allow:example.com", Budget: &catalog.Budget{Tokens: 100}}}
+		must(t, cat.Create(r))
+		must(t, budget.SetLimits(cat.Path(name), budget.Count{Tokens: 100}))
+		sent[name], err = eg.SendBudget(r)
+		must(t, err)
+	}
+	must(t, os.WriteFile(cat.Path("a-limits")+"/budget.json", []byte("{"), 0o600))
+	must(t, os.Remove(cat.Path("b-ledger")+"/budget.jsonl"))
+	must(t, os.Mkdir(cat.Path("b-ledger")+"/budget.jsonl", 0o700))
+	receive := func(name, of string) error {
+		must(t, os.MkdirAll(cat.Path(name), 0o700))
+		return eg.ReceiveBudget(&catalog.Record{Name: name, Policy: catalog.Policy{Network: "allow:example.com", Budget: &catalog.Budget{Tokens: 100}}}, sent[of])
+	}
+	must(t, receive("copy", "whole"))
+	if s, err := budget.Read(cat.Path("copy")); err != nil || !s.Shared {
+		t.Errorf("the received sandbox shares no ledger: %+v, %v", s, err)
+	}
+	if err := receive("refused", "a-limits"); err == nil {
+		t.Error("a sandbox with damaged limits shares its budget")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

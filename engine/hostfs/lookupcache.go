@@ -88,12 +88,9 @@ func (l *lookupCache) followed(paths []string) []string {
 	return paths
 }
 
-// maxLinks is how many symbolic links in one path [lookupCache.firstMissing] follows to find a secret. It gives up a
-// path with more, as the kernel does, so that a loop of links ends.
-const maxLinks = 40
-
 // firstMissing follows path with all symbolic links in it, also those that lead nowhere. It returns the path,
-// without links, of the first element that does not exist; "" if all exist or cannot be looked up.
+// without links, of the first element that does not exist; "" if all exist or cannot be looked up, or if there are more
+// than [vfs.MaxLinks] links.
 func (l *lookupCache) firstMissing(path string) string {
 	at, links := "/", 0
 	for rest := strings.Split(path, "/"); len(rest) > 0; {
@@ -118,7 +115,7 @@ func (l *lookupCache) firstMissing(path string) string {
 			continue
 		}
 		to, err := os.Readlink(next)
-		if links++; err != nil || links > maxLinks {
+		if links++; err != nil || links > vfs.MaxLinks {
 			return ""
 		}
 		if filepath.IsAbs(to) {

@@ -1,7 +1,6 @@
 package keypoint
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,22 +32,13 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 		err = k.take(ctx, h, seal, why)
 	}
 	if err == nil || errors.Is(err, errOldStay) {
-		err = errors.Join(err, k.dropPostponed(h.Name, data))
+		// Another command may have replaced the note meanwhile. That note stays, because the files that the command
+		// wrote may be newer than the snapshot.
+		err = errors.Join(err, catalog.RemoveFileIf(k.postponed(h.Name), data))
 	}
 	if err = Failed(h.Name, why, err); err != nil {
 		k.Notice(err.Error())
 	}
-}
-
-// dropPostponed removes the note of a postponed automatic snapshot, which has been taken now, if its content still is
-// done. Another command may have replaced the note meanwhile; that note stays, because the files that the command wrote
-// may be newer than the snapshot.
-func (k *Taker) dropPostponed(name string, done []byte) error {
-	now, err := os.ReadFile(k.postponed(name))
-	if err == nil && bytes.Equal(now, done) {
-		err = os.Remove(k.postponed(name))
-	}
-	return err
 }
 
 // HasPostponed reports whether the sandbox called name has an automatic snapshot due that [Taker.Postpone] has put off
@@ -91,7 +81,7 @@ func (k *Taker) TakeFrozen(ctx context.Context, h *catalog.Locked, seal Seal, wh
 	if err = Failed(h.Name, why, err); err != nil {
 		k.NoteFailure(h.Name, err)
 	}
-	if err := k.dropPostponed(h.Name, note); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := catalog.RemoveFileIf(k.postponed(h.Name), note); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.Notice(err.Error())
 	}
 }
@@ -113,7 +103,7 @@ func (k *Taker) Promised(name string) (mark string, due bool) {
 func (k *Taker) TakePromised(ctx context.Context, h *catalog.Locked, seal Seal, mark string) {
 	err := catalog.CheckName(mark)
 	if _, taken := h.Snapshot(mark); err == nil && !taken {
-		_, err = k.TakeNamed(ctx, h, seal, mark, (*catalog.Locked).SaveSoon)
+		_, err = k.TakeNamed(ctx, h, seal, mark, (*catalog.Locked).SaveReservingOrdered)
 	}
 	if err != nil {
 		k.NoteFailure(h.Name, fmt.Errorf("no snapshot %s of %s: %w", errs.Quoted(mark), h.Name, err))

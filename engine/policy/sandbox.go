@@ -78,7 +78,7 @@ func sandboxSection() Section {
 			{"snapshots", "list of key points", "", "When snapfs takes a snapshot by itself: " + strings.Join(catalog.KeyPointNames, ", ") + ". snapfs timeline lists the snapshots."},
 			{"keep-snapshots", "number", strconv.Itoa(catalog.DefaultKeep), "How many of these snapshots stay, the newest; those of a promotion or a fork stay besides."},
 			{"keep-snapshots-for", "duration", "", "How long these snapshots stay. With it alone, their number has no bound."},
-			{"keep-snapshots-size", "size", "", "How much disk space these snapshots may hold that nothing else holds. With it alone, their number has no bound. Backends overlay and, for root, btrfs can measure it; a sandbox on another backend is refused."},
+			{"keep-snapshots-size", "size", "", "How much disk space these snapshots may hold that nothing else holds. With it alone, their number has no bound. Only root can have it measured on btrfs."},
 		},
 	}
 }

@@ -12,7 +12,8 @@ type Meter interface {
 	//
 	// Without ids it only reports whether this process can measure. Cost: in proportion to the number of
 	// snapshots of the backend, and to the files and extents that were written in the state of the snapshots
-	// ids. Errors: errs.ErrNotSupported (this process, or this tree, cannot be measured), errs.ErrInterrupted.
+	// ids; to all of their files if Facts.CopiesWhole. Where blocks can be shared, the files of other snapshots
+	// and forks may count too. Errors: errs.ErrNotSupported (this process, or this tree, cannot be measured), errs.ErrInterrupted.
 	MeasureExclusive(ctx context.Context, ids []ID) ([]Bytes, error)
 }
 

@@ -95,7 +95,7 @@ func (sv *Manager) checkpoint(rec *catalog.Record, h *Supervisor, client *fdsock
 	h.slow.Store(processorTime()-before > slowCheckpoint)
 	thaw()
 	held.Release()
-	sv.baseline.RecordSoon(ctx, held.Record)
+	sv.baseline.RecordOrdered(ctx, held.Record)
 }
 
 // processorTime returns the processor time that this process has used.

@@ -3,7 +3,6 @@ package dpkg
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,11 +89,8 @@ func stored(file, stamp string) []string {
 
 // store stores the programs of a package in the file of the cache.
 func (c Cache) store(file, stamp string, programs []string) error {
-	if err := os.Mkdir(string(c), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := vfs.MakePrivate(string(c)); err != nil {
 		return err
-	}
-	if !vfs.IsPrivate(string(c)) {
-		return fs.ErrPermission
 	}
 	f, err := os.CreateTemp(string(c), ".new-")
 	if err != nil {

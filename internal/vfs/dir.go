@@ -68,3 +68,7 @@ func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, erro
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
+
+// MaxLinks is how many symbolic links the kernel follows in one path before it returns ELOOP, see path_resolution(7).
+// A program that follows links itself gives up a path with more too, so that a loop of links ends.
+const MaxLinks = 40

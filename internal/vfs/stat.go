@@ -116,3 +116,15 @@ func IsPrivate(path string) bool {
 	st, err := Lstat(unix.AT_FDCWD, path)
 	return err == nil && st.IsDir() && st.Mode&0o022 == 0 && int(st.UID) == os.Geteuid()
 }
+
+// MakePrivate makes the directory path, with its parents, unless it exists. The error matches [fs.ErrPermission] if
+// [IsPrivate] is false for an existing one, which then stays as it is.
+func MakePrivate(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	if !IsPrivate(path) {
+		return &fs.PathError{Op: "mkdir", Path: path, Err: fs.ErrPermission}
+	}
+	return nil
+}

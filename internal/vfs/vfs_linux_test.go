@@ -207,3 +207,28 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestAPrivateDirectoryIsMadeOnce: one that exists stays as it is, and counts only if nobody else can write to it.
+func TestAPrivateDirectoryIsMadeOnce(t *testing.T) {
+	dir := treetest.Dir(t)
+	path := dir + "/a/b"
+	for range 2 {
+		if err := vfs.MakePrivate(path); err != nil || !vfs.IsPrivate(path) {
+			t.Fatalf("making a private directory: %v; it is private: %t", err, vfs.IsPrivate(path))
+		}
+	}
+	for what, change := range map[string]func() error{
+		"another user can write to it": func() error { return os.Chmod(path, 0o770) },
+		"it is a link":                 func() error { return errors.Join(os.Remove(path), os.Symlink(dir, path)) },
+		"it is a file":                 func() error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		if err := errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o700), change()); err != nil {
+			t.Fatal(err)
+		}
+		was, _ := os.Lstat(path)
+		err := vfs.MakePrivate(path)
+		if now, _ := os.Lstat(path); err == nil || now.Mode() != was.Mode() {
+			t.Errorf("%s: %v, and its mode is %v, before %v", what, err, now.Mode(), was.Mode())
+		}
+	}
+}

@@ -18,6 +18,7 @@ const (
 	Stats    Call = 0x5a12 // of a dataset: takes no pairs
 	Snapshot Call = 0x5a23
 	Hold     Call = 0x5a30
+	Space    Call = 0x5a3a // of a range of snapshots: what their destruction would free
 	Clone    Call = 0x5a42
 )
 
@@ -85,6 +86,39 @@ type Pair struct {
 func NoZFSPairs(packed []byte) bool {
 	const head = 4 + 8
 	return len(packed) < head+4 || binary.NativeEndian.Uint32(packed[head:]) == 0
+}
+
+// Number returns the number called name of a packed list of name-value pairs, such as a reply of [ZFS]; ok is false if
+// the list has none. Numbers of lists in the list do not count.
+func Number(packed []byte, name string) (n uint64, ok bool) {
+	const head = 16 // the size of the pair, the size of the name, the number of values, the type
+	depth := 0
+	for b := packed[min(len(packed), 4+8):]; len(b) >= 4; {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size == 0 { // the end of a list
+			if depth--; depth < 0 {
+				break
+			}
+			b = b[4:]
+			continue
+		}
+		if size < head || size > len(b) {
+			break
+		}
+		named, kind := int(binary.NativeEndian.Uint16(b[4:])), binary.NativeEndian.Uint32(b[12:])
+		value := align8(head + named)
+		if named == 0 || value > size {
+			break
+		}
+		switch {
+		case kind == zfsList:
+			depth++ // its pairs follow
+		case depth == 0 && kind == zfsUint64 && size >= value+8 && string(b[head:head+named-1]) == name:
+			return binary.NativeEndian.Uint64(b[value:]), true
+		}
+		b = b[size:]
+	}
+	return 0, false
 }
 
 const (

@@ -33,3 +33,26 @@ func TestPairsArePackedAsZFSPacksThem(t *testing.T) {
 		t.Error("what is empty and what is not is not told")
 	}
 }
+
+func TestANumberIsFoundInAReply(t *testing.T) {
+	reply := zfs.Pairs(
+		zfs.Pair{Name: "used", Value: "text"}, zfs.Pair{Name: "list", Value: []zfs.Pair{{Name: "used", Value: uint64(1)}}},
+		zfs.Pair{Name: "use", Value: uint64(2)}, zfs.Pair{Name: "used", Value: uint64(1) << 40}, zfs.Pair{Name: "uncompressed", Value: uint64(7)},
+	)
+	for name, want := range map[string]uint64{"used": 1 << 40, "use": 2, "uncompressed": 7} {
+		if n, ok := zfs.Number(reply, name); n != want || !ok {
+			t.Errorf("%s is %d, %t, want %d", name, n, ok, want)
+		}
+	}
+	for cut := range reply {
+		if n, ok := zfs.Number(reply[:cut], "uncompressed"); ok && n != 7 {
+			t.Errorf("in the first %d bytes, the number is %d", cut, n)
+		}
+	}
+	if n, ok := zfs.Number(reply, "compressed"); ok {
+		t.Errorf("a number that is missing is %d", n)
+	}
+	if n, ok := zfs.Number(nil, "used"); ok {
+		t.Errorf("in no reply, the number is %d", n)
+	}
+}

@@ -161,6 +161,8 @@ func (s *State) settle(model string, used Count, estimated bool) {
 type line struct {
 	// Compacted numbers a line that compacts the file. It is first, within the bytes of headSize.
 	Compacted int64 `json:"compacted,omitempty"`
+	// Format is the version that a program must know to count this line and those after it; 0 is the first.
+	Format int `json:"format,omitempty"`
 	// Total is a summary of everything before this line, except for Open, the requests that had not ended by then.
 	Total *State `json:"total,omitempty"`
 	Open  []line `json:"open,omitempty"`
@@ -189,6 +191,7 @@ type Ledger struct {
 	limits Count
 	tally  tally
 	log    logFile
+	newer  error // the file has a line that this program does not know how to count
 }
 
 // Read returns which requests, bytes and model tokens the sandbox with the directory dir may use and has
@@ -196,13 +199,26 @@ type Ledger struct {
 func Read(dir string) (State, error) {
 	var t tally
 	text, info, err := readLog(dir)
+	if err == nil {
+		err = t.read(text)
+	}
 	if err != nil {
 		return State{}, err
 	}
-	t.read(text)
 	t.state.Shared = info != nil && isShared(info)
 	t.state.Limits, err = readLimits(dir)
 	return t.state, err
+}
+
+// Identity returns the identity of the ledger of the sandbox with the directory dir for other machines, or "" before the
+// sandbox was sent to one ([Export]). It does not need the limits, whose file may be damaged.
+func Identity(dir string) (string, error) {
+	var t tally
+	text, _, err := readLog(dir)
+	if err == nil {
+		err = t.read(text)
+	}
+	return t.state.Ledger, err
 }
 
 // SetLimits replaces the limits on requests, bytes and model tokens of the sandbox with the directory dir,

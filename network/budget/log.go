@@ -24,14 +24,29 @@ type tally struct {
 	compacted int64
 }
 
-// read counts the lines of text. It skips what is no line, as after a crash in the middle of one.
-func (t *tally) read(text []byte) {
+// compactFormat is the [line.Format] of a line that compacts the file, and the newest that this program knows. A program
+// that did not know it would count no open requests, since it would skip line.Open.
+const compactFormat = 2
+
+// read counts the lines of text. It skips what is no line, as after a crash in the middle of one. The error names a line
+// of a newer format; then t has the lines before it.
+func (t *tally) read(text []byte) error {
 	for one := range bytes.Lines(text) {
 		var l line
-		if json.Unmarshal(one, &l) == nil {
+		ok := json.Unmarshal(one, &l) == nil
+		if !ok { // a newer line may have fields of other types
+			var version struct{ Format int }
+			_ = json.Unmarshal(one, &version)
+			l.Format = version.Format
+		}
+		if l.Format > compactFormat {
+			return fmt.Errorf("the budget's ledger was written by a newer snapfs (format %d, this one supports %d)", l.Format, compactFormat)
+		}
+		if ok {
 			t.apply(l)
 		}
 	}
+	return nil
 }
 
 // apply counts one line.
@@ -178,8 +193,12 @@ func (l *Ledger) withFileLock(f func() error) error {
 	return nil
 }
 
-// catchUp counts the lines that other ledgers have appended to the file. The caller has locked the file.
+// catchUp counts the lines that other ledgers have appended to the file. The caller has locked the file. After a line of
+// a newer format it always returns an error, since the ledger cannot count any more.
 func (l *Ledger) catchUp() error {
+	if l.newer != nil {
+		return l.newer
+	}
 	text, compacted, err := l.log.readNew()
 	if err != nil {
 		return err
@@ -188,7 +207,9 @@ func (l *Ledger) catchUp() error {
 	if compacted {
 		l.tally = tally{}
 	}
-	l.tally.read(text)
+	if l.newer = l.tally.read(text); l.newer != nil {
+		return l.newer
+	}
 	if !compacted && l.tally.compacted == was.compacted {
 		return nil
 	}
@@ -247,7 +268,7 @@ func (l *Ledger) compactLarge() {
 func (l *Ledger) compact() error {
 	total := l.tally.state
 	total.Reserved = Count{}
-	one := line{Compacted: l.tally.compacted + 1, Total: &total, ID: l.tally.last, Open: slices.Collect(maps.Values(l.tally.open))}
+	one := line{Compacted: l.tally.compacted + 1, Format: compactFormat, Total: &total, ID: l.tally.last, Open: slices.Collect(maps.Values(l.tally.open))}
 	text, err := json.Marshal(one)
 	if err != nil {
 		return err

@@ -2,10 +2,12 @@ package budget
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -163,5 +165,51 @@ func TestAKilledCompactionCountsTheSame(t *testing.T) {
 	var first line
 	if err := json.Unmarshal(after, &first); err != nil || first.Compacted != 1 {
 		t.Errorf("%+v, %v", first, err)
+	}
+}
+
+// TestALedgerOfANewerFormatIsRefused: a program that does not know how to count a line sends no request, also after it
+// has counted others. Nothing is written to the file.
+func TestALedgerOfANewerFormatIsRefused(t *testing.T) {
+	ledgers, dirs := pair(t)
+	for _, l := range ledgers {
+		if err := reserve(t, l, Count{Tokens: 7}).Settle("", Count{Tokens: 7}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ledgers[0].mu.Lock()
+	if err := errors.Join(ledgers[0].log.lock(), ledgers[0].catchUp(), ledgers[0].compact(), ledgers[0].log.unlock()); err != nil {
+		t.Fatal(err)
+	}
+	ledgers[0].mu.Unlock()
+	path := filepath.Join(dirs[0], ledgerFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"compacted":1,"format":2,`; !strings.HasPrefix(string(text), want) {
+		t.Fatalf("a compacted file begins with %.40q, want %q", text, want)
+	}
+	if s, err := Read(dirs[1]); err != nil || s.Used.Tokens != 14 {
+		t.Fatalf("of the compacted file %d tokens are used, %v", s.Used.Tokens, err)
+	}
+	for _, newer := range []string{strings.Replace(string(text), `"format":2`, `"format":3`, 1), string(text) + `{"format":3,"id":"x"}` + "\n"} {
+		if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, over, err := ledgers[1].Reserve(Count{Tokens: 1}); over != nil || err == nil || !strings.Contains(err.Error(), "newer snapfs (format 3, this one supports 2)") {
+				t.Errorf("a ledger of a newer format reserves: %v, %v", over, err)
+			}
+		}
+		if s, err := Read(dirs[1]); err == nil {
+			t.Errorf("a ledger of a newer format is read: %+v", s)
+		}
+		if l, err := Open(dirs[1]); err == nil {
+			t.Error("a ledger of a newer format is opened", l.Close())
+		}
+		if now, err := os.ReadFile(path); err != nil || string(now) != newer {
+			t.Errorf("the file was changed: %q, %v", now, err)
+		}
 	}
 }

@@ -10,12 +10,13 @@ import (
 
 // ExclusiveLayers returns the layers that only the snapshots ids use, each with the index in ids of the last of its
 // users. A merged layer counts as used by the users of the layers that it replaces. It reads the records of
-// all snapshots and forks. Errors: ErrCorrupt for an unreadable record.
+// all snapshots and forks with the lock held exclusively, so that it misses no fork that is made meanwhile. Errors:
+// ErrCorrupt for an unreadable record, and that of ctx.
 func (s *Store) ExclusiveLayers(ctx context.Context, ids []string) (map[string]int, error) {
 	if IsGone(s.Dir) {
 		return nil, nil
 	}
-	unlock, err := s.Lock(ctx, unix.LOCK_SH)
+	unlock, err := s.Lock(ctx, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (c Cache) put(path, digest string, at time.Time, before, after *vfs.Stat) {
 	if c == "" || !before.Settled(at) || before.CTime != after.CTime || before.Size != after.Size {
 		return
 	}
-	if os.MkdirAll(string(c), 0o700) != nil || !vfs.IsPrivate(string(c)) {
+	if vfs.MakePrivate(string(c)) != nil {
 		return
 	}
 	if all, err := os.ReadDir(string(c)); err == nil && len(all) >= maxDigests {

@@ -37,3 +37,23 @@ func (m *Mentions) Add(path string) error {
 		}
 	})
 }
+
+// CopiedFrom returns the paths, in the lower, of the files whose content the layer at path has copied: files that were
+// changed, and originals. Cost: reading the log. Errors are those of files, and [ErrDamaged].
+func CopiedFrom(path string) (lower []string, err error) {
+	err = readRecords(path, func(kind byte, r *Reader) {
+		switch kind {
+		case KindInode:
+			if n := r.Inode(); n.LowerPath != "" && n.Layer >= 0 {
+				lower = append(lower, n.LowerPath)
+			}
+		case KindOriginal:
+			if o := r.Original(); o.Copy > 0 {
+				lower = append(lower, o.Path)
+			}
+		default:
+			r.Skip(kind)
+		}
+	})
+	return lower, err
+}
