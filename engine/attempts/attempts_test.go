@@ -67,7 +67,7 @@ func TestWritesThatTheProfileForbidsAreCounted(t *testing.T) {
 	if err := os.Symlink(dir, dir+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	spec := isolate.Spec{Writable: []string{"/usr", "/absent"}, ReadOnly: []string{"/usr/lib", dir + "/link"}}
+	spec := isolate.Spec{Writable: []string{"/usr", "/absent"}, ReadOnly: []string{"/usr/lib", dir + "/link", dir}} // as [hostfs.Host.Spec] follows it
 	rec := &catalog.Record{Policy: catalog.Policy{Data: &catalog.Data{Writable: spec.Writable, ReadOnly: spec.ReadOnly}}}
 	l, note := Attach(rec, &spec, nil)
 	if l == nil || note != nil || spec.Observe.Files || spec.Observe.Programs || !spec.Observe.Writes {
@@ -94,6 +94,9 @@ func TestTheListIsBounded(t *testing.T) {
 	l := &Log{
 		rec: &catalog.Record{Policy: catalog.Policy{Tools: &catalog.Tools{Deny: []string{"/d/*"}}}}, deny: []string{"/d"}, readOnly: []string{"/r"}, refusals: map[string]int{},
 		at: map[string]int{}, programs: map[string]bool{}, secrets: map[string]bool{"/k": true, "/other": true},
+	}
+	for _, rule := range []string{"/d", "/r"} {
+		l.exist.Store(rule, true)
 	}
 	for i := range 2 * maxAttempts {
 		l.observe(isolate.Observed{Act: isolate.ActLookup, Path: "/k/" + strconv.Itoa(i)})
