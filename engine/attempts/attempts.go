@@ -85,7 +85,9 @@ type Log struct {
 
 	readOnly []string // files and directories that may not be written, also after symbolic links
 	writable []string // the only ones that may, after symbolic links; nil: all
-	exist    sync.Map // which of these paths the host has, by path; only those that were asked for
+
+	looking sync.Mutex
+	exist   map[string]bool // which of these paths the host has, by path; only those that were asked for
 
 	mu       sync.Mutex
 	list     []Attempt
@@ -179,12 +181,18 @@ func (l *Log) ruleOf(path string, rules []string) string {
 // exists reports whether the host has a file at path. It looks once for each path, when a rule is first needed: a
 // package may have many programs, of which few are executed.
 func (l *Log) exists(path string) bool {
-	if is, ok := l.exist.Load(path); ok {
-		return is.(bool)
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	is, known := l.exist[path]
+	if !known {
+		_, err := os.Stat(path)
+		is = err == nil
+		if l.exist == nil {
+			l.exist = map[string]bool{}
+		}
+		l.exist[path] = is
 	}
-	_, err := os.Stat(path)
-	is, _ := l.exist.LoadOrStore(path, err == nil)
-	return is.(bool)
+	return is
 }
 
 // mayWrite reports whether path, which is one after symbolic links, is in the profile's list of writable paths, or

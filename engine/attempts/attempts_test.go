@@ -95,9 +95,7 @@ func TestTheListIsBounded(t *testing.T) {
 		rec: &catalog.Record{Policy: catalog.Policy{Tools: &catalog.Tools{Deny: []string{"/d/*"}}}}, deny: []string{"/d"}, readOnly: []string{"/r"}, refusals: map[string]int{},
 		at: map[string]int{}, programs: map[string]bool{}, secrets: map[string]bool{"/k": true, "/other": true},
 	}
-	for _, rule := range []string{"/d", "/r"} {
-		l.exist.Store(rule, true)
-	}
+	l.exist = map[string]bool{"/d": true, "/r": true}
 	for i := range 2 * maxAttempts {
 		l.observe(isolate.Observed{Act: isolate.ActLookup, Path: "/k/" + strconv.Itoa(i)})
 		l.observe(isolate.Observed{Act: isolate.ActExec, Path: "/d/" + strconv.Itoa(i)})
