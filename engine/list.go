@@ -19,7 +19,7 @@ import (
 // Info describes a sandbox for lists and for snapfs show: its entry in the catalogue and its present state.
 // [Engine.List] and [Engine.Show] make it.
 type Info struct {
-	*catalog.Record
+	*catalog.Record // without the values of variables, see [catalog.Policy.Shown]
 	// Running is set if the sandbox has a supervisor now.
 	Running bool `json:"running"`
 	// Base is "frozen" if the base of the workspace's tree is, else "live".
@@ -175,6 +175,8 @@ func (e *Engine) describe(li *listing, r *catalog.Record) (Info, error) {
 	}
 	var serr error
 	info.Size, info.Measured, serr = e.sizeOf(li, r)
+	shown := *r
+	shown.Policy, info.Record = r.Policy.Shown(), &shown
 	return info, first(err, serr)
 }
 

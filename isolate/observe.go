@@ -3,11 +3,8 @@
 package isolate
 
 import (
-	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -16,26 +13,9 @@ import (
 )
 
 // Observes reports whether system calls can be observed here for [Spec.Observe]: this kernel can, and no program
-// outside observes those of this process, since there is only one observer. Cost: at the first call a thread, which
-// loads a filter that stops nothing.
-var Observes = sync.OnceValue(func() bool {
-	loaded := make(chan bool)
-	go func() {
-		runtime.LockOSThread() // for good: nothing else may run on the thread that has the filter
-		code := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}}
-		program := unix.SockFprog{Len: 1, Filter: &code[0]}
-		if os.Geteuid() != 0 {
-			unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) //nolint:errcheck // without it there is no filter
-		}
-		listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, notifier.Flags, uintptr(unsafe.Pointer(&program)))
-		if errno == 0 {
-			unix.Close(int(listener))
-		}
-		loaded <- errno == 0
-		select {} // a thread that ends sends their parent-death signal to the processes that it has started
-	}()
-	return <-loaded
-})
+// outside observes those of this process, since there is only one observer. Cost: at the first call two system calls,
+// and a thread if a seccomp filter holds for this process.
+var Observes = sync.OnceValue(notifier.Usable)
 
 // observeCalls adds the system calls by which pid 1 loads a second seccomp filter, that of package notifier,
 // and sends its descriptor to the supervisor, which then observes the calls of processes on files
@@ -81,14 +61,14 @@ func (c *Container) observe(listener int) {
 	if err != nil {
 		root = -1 // no program is observed, and no write
 	}
-	observer := c.builder.spec.Observe
+	observer, scripts := c.builder.spec.Observe, new(notifier.Scripts)
 	c.observing.Go(func() {
 		notifier.Serve(listener, observer.acts(), func(call notifier.Call) {
 			switch call.Act {
 			case notifier.Look:
 				observer.Call(Observed{PID: call.PID, Act: ActLookup, Path: call.Path})
 			case notifier.Execute:
-				c.observeProgram(root, call.PID, call.Path)
+				c.observeProgram(scripts, root, call.PID, call.Path)
 			default:
 				act := ActWrite
 				if call.Act == notifier.SetAttr {
@@ -107,8 +87,8 @@ func (c *Container) observe(listener int) {
 
 // observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in
 // the container with this root, and the interpreters that the kernel starts for it.
-func (c *Container) observeProgram(root, pid int, path string) {
-	for _, program := range notifier.Programs(root, path) {
+func (c *Container) observeProgram(scripts *notifier.Scripts, root, pid int, path string) {
+	for _, program := range scripts.Programs(root, path) {
 		c.builder.spec.Observe.Call(Observed{PID: pid, Act: ActExec, Path: program})
 	}
 }
@@ -125,5 +105,5 @@ func (c *Container) observeStart(p *Process, path, dir string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.observeProgram(c.root, p.HostPID(), path)
+	c.observeProgram(new(notifier.Scripts), c.root, p.HostPID(), path)
 }

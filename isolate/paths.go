@@ -4,6 +4,7 @@ package isolate
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -95,10 +96,7 @@ func (b *builder) allowPaths() {
 	rules := b.Do(unix.SYS_LANDLOCK_CREATE_RULESET, b.Words(handled), launch.Num(8), launch.Num(0)).Result()
 	b.allow(rules, "/", refer, refer)
 	if b.spec.Execute != nil {
-		for _, p := range linkers {
-			b.allow(rules, onHost(p), execute, execute)
-		}
-		for _, p := range b.spec.Execute {
+		for _, p := range append(onHost(), b.spec.Execute...) {
 			b.allow(rules, p, execute, execute)
 		}
 	}
@@ -114,17 +112,29 @@ func (b *builder) allowPaths() {
 	b.Do(unix.SYS_CLOSE, b.Of(rules))
 }
 
-// onHost returns the path of a dynamic linker after the symbolic links of the host, whose system a container shows, since
-// allow follows none. For a linker that the host lacks it returns the path where the container may install it.
-func onHost(linker string) string {
-	if real, err := filepath.EvalSymlinks(linker); err == nil {
-		return real
+// onHost returns the paths of the dynamic linkers after the symbolic links of the host, whose system a container shows,
+// since allow follows none. For a linker that the host lacks it is the path where the container may install it. It looks
+// at each directory once.
+func onHost() (paths []string) {
+	dirs := map[string]string{}
+	for _, linker := range linkers {
+		dir, known := dirs[filepath.Dir(linker)]
+		if !known {
+			dir, _ = filepath.EvalSymlinks(filepath.Dir(linker))
+			dirs[filepath.Dir(linker)] = dir
+		}
+		path := linker
+		if dir != "" {
+			path = filepath.Join(dir, filepath.Base(linker))
+		}
+		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
+			if real, err := filepath.EvalSymlinks(path); err == nil {
+				path = real
+			}
+		}
+		paths = append(paths, path)
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(linker))
-	if err != nil {
-		return linker
-	}
-	return filepath.Join(dir, filepath.Base(linker))
+	return paths
 }
 
 // allow adds the system calls that add a rule for path to the Landlock ruleset rules, if the path exists: the

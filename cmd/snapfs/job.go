@@ -83,7 +83,7 @@ with the job's sandbox show what a plan does.`,
 				for _, n := range numbers {
 					j, err := c.do(ctx, job.New(e), n)
 					if err == nil {
-						err = a.ui.say(j, jobLine(j))
+						err = a.ui.say(shown(j), jobLine(j))
 					}
 					if err != nil {
 						return err
@@ -157,7 +157,7 @@ while the one before it is queued or runs.`,
 			if err != nil {
 				return err
 			}
-			return a.ui.say(j, strconv.Itoa(j.Number))
+			return a.ui.say(shown(j), strconv.Itoa(j.Number))
 		}),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -272,6 +272,9 @@ func newJobLs(a *app) *cobra.Command {
 		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, _ []string) error {
 			jobs, err := job.New(e).List()
 			jobs = slices.DeleteFunc(jobs, func(j job.Job) bool { return !all && j.State.Final() })
+			for i := range jobs {
+				jobs[i].Spec = jobs[i].Shown()
+			}
 			return errors.Join(a.ui.page(jobs, func(w io.Writer) error { return printJobs(w, jobs) }), err)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -291,6 +294,13 @@ func printJobs(w io.Writer, jobs []job.Job) error {
 			pathlist.Printable(j.Workspace), tame(strings.Join(j.Command, " ")))
 	}
 	return t.Flush()
+}
+
+// shown returns the job j without the values of its variables.
+func shown(j *job.Job) *job.Job {
+	s := *j
+	s.Spec = j.Shown()
+	return &s
 }
 
 // jobLine describes a job in one line of text: its number, its state with the reason, and its promotion.
@@ -323,7 +333,7 @@ Commands to look at a result that waits, and to decide on it, follow as hints.`,
 			if err != nil {
 				return err
 			}
-			if err := a.ui.result(j, func(w io.Writer) error { return printJob(w, s, j) }); err != nil {
+			if err := a.ui.result(shown(j), func(w io.Writer) error { return printJob(w, s, j) }); err != nil {
 				return err
 			}
 			if j.State == job.Waiting {

@@ -171,7 +171,7 @@ func checkVariables(pass []string) error {
 	for _, p := range pass {
 		name, value, _ := strings.Cut(p, "=")
 		if name == "" || strings.ContainsAny(name, " \n\x00") || strings.Contains(value, "\x00") {
-			return usageError(fmt.Errorf("--env takes NAME or NAME=VALUE, not %q", p))
+			return usageError(fmt.Errorf("--env takes NAME or NAME=VALUE, not the name %q", name))
 		}
 	}
 	return nil

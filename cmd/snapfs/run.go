@@ -87,6 +87,9 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if p := &req.Policy; p.Tools != nil || p.Data != nil || p.Result != nil {
+		freeLater()
+	}
 	e, err := r.a.engine(ctx)
 	if err != nil {
 		return err

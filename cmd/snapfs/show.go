@@ -93,7 +93,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	if n := i.HiddenLater; n > 0 {
 		line("masked", fmt.Sprintf("%d places that do not exist yet (snapfs help hidden)", n))
 	}
-	line("variables", strings.Join(namesOf(i.Policy.Env), " "))
+	line("variables", strings.Join(i.Policy.Env, " "))
 	line("withheld", strings.Join(hostfs.Withheld(os.Environ(), i.Policy.Env), " "))
 	for _, tree := range i.Trees {
 		line("tree", fmt.Sprintf("%s by %s, %s (%s)", tree.Path, tree.Driver, frozenOrLive(tree.Frozen), tree.Reason))
@@ -157,14 +157,4 @@ func endsOf(i engine.Info) string {
 		}
 	}
 	return strings.Join(list, ", ")
-}
-
-// namesOf returns the names of environment variables that are given as NAME or NAME=VALUE, so that no value
-// is printed.
-func namesOf(variables []string) []string {
-	names := make([]string, len(variables))
-	for i, v := range variables {
-		names[i], _, _ = strings.Cut(v, "=")
-	}
-	return names
 }

@@ -38,6 +38,7 @@ func (a *app) addTrigger(e *engine.Engine, s *submission, spec job.Spec) error {
 	if secret != "" {
 		text += ", secret " + secret
 	}
+	made.Spec = made.Shown()
 	return a.ui.say(triggerDocument{made, secret}, text)
 }
 
@@ -50,6 +51,9 @@ func newJobTriggers(a *app) *cobra.Command {
 		Args:    exactly(),
 		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, _ []string) error {
 			list, err := job.New(e).Triggers()
+			for i := range list {
+				list[i].Spec = list[i].Shown()
+			}
 			return errors.Join(a.ui.page(list, func(w io.Writer) error { return printTriggers(w, list) }), err)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -80,12 +80,14 @@ type Log struct {
 	events  *events.Log
 	secrets map[string]bool // what is hidden, and the usual places of secrets
 
-	resolve func()   // sets the fields below, once; nil in tests, which set them
-	deny    []string // programs and directories, after symbolic links
-	allow   []string // nil: every program
+	deny  []string // programs and directories, also after symbolic links
+	allow []string // after symbolic links; nil: every program
 
-	readOnly []string // files and directories that may not be written, after symbolic links
-	writable []string // the only ones that may, nil: all
+	readOnly []string // files and directories that may not be written, also after symbolic links
+	writable []string // the only ones that may, after symbolic links; nil: all
+
+	looking sync.Mutex
+	exist   map[string]bool // which of these paths the host has, by path; only those that were asked for
 
 	mu       sync.Mutex
 	list     []Attempt
@@ -111,12 +113,10 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	case !isolate.Observes():
 		return nil, nil
 	}
-	l = &Log{rec: rec, events: log, at: map[string]int{}, programs: map[string]bool{}, refusals: map[string]int{}}
-	deny, allow, readOnly, writable := spec.NoExec, spec.Execute, spec.ReadOnly, spec.Writable
-	l.resolve = sync.OnceFunc(func() {
-		l.deny, l.allow, l.readOnly, l.writable = resolved(deny), resolved(allow), resolved(readOnly), resolved(writable)
-	})
-	go l.resolve() // while the container starts, since a package may have many programs
+	l = &Log{
+		rec: rec, events: log, at: map[string]int{}, programs: map[string]bool{}, refusals: map[string]int{},
+		deny: spec.NoExec, allow: spec.Execute, readOnly: spec.ReadOnly, writable: spec.Writable,
+	}
 	if files {
 		l.secrets = map[string]bool{}
 		for _, path := range slices.Concat(spec.Hide, hostfs.PlacesOfSecrets()) {
@@ -133,42 +133,10 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	return l, nil
 }
 
-// resolved returns paths that the profile names, of programs or of data, with their symbolic links followed on the
-// host, whose files the sandbox copies. It drops paths that do not exist, and returns nil for nil.
-func resolved(paths []string) []string {
-	if paths == nil {
-		return nil
-	}
-	list, dirs := []string{}, map[string]string{} // a package has many programs in few directories, so each is resolved once
-	for _, p := range paths {
-		dir, base := filepath.Split(p)
-		real, ok := dirs[dir]
-		if !ok {
-			real, _ = filepath.EvalSymlinks(dir)
-			dirs[dir] = real
-		}
-		if real == "" {
-			continue
-		}
-		real = filepath.Join(real, base)
-		info, err := os.Lstat(real)
-		if err == nil && info.Mode()&os.ModeSymlink != 0 {
-			real, err = filepath.EvalSymlinks(real)
-		}
-		if err == nil {
-			list = append(list, real)
-		}
-	}
-	return list
-}
-
 // observe evaluates one system call of a sandbox's program, which opens or writes a file or executes a program. It
 // adds an executed program to the log, and an attempt if the file is hidden or may not be written, or the program is
 // forbidden.
 func (l *Log) observe(o isolate.Observed) {
-	if l.resolve != nil {
-		l.resolve()
-	}
 	switch o.Act {
 	case isolate.ActLookup:
 		if hidden := l.hiddenAt(o.Path); hidden != "" {
@@ -196,23 +164,42 @@ func (l *Log) observe(o isolate.Observed) {
 
 // readOnlyRule returns the read-only path of the profile that is path or a directory above it, "" if there is none.
 // path is one after symbolic links.
-func (l *Log) readOnlyRule(path string) string {
-	if i := ruleOf(path, l.readOnly); i >= 0 {
-		return l.readOnly[i]
+func (l *Log) readOnlyRule(path string) string { return l.ruleOf(path, l.readOnly) }
+
+// ruleOf returns the first of rules, files and directories, that is path or a directory above it; "" if none is. All
+// are paths after symbolic links. A rule for a file that the host, whose files the sandbox copies, does not have is
+// none: no mount and no right was made for it.
+func (l *Log) ruleOf(path string, rules []string) string {
+	for _, rule := range rules {
+		if hostfs.Within(path, rule) && l.exists(rule) {
+			return rule
+		}
 	}
 	return ""
 }
 
-// ruleOf returns the index of the first of rules, files and directories, that is path or a directory above it; -1 if
-// none is. All are paths after symbolic links.
-func ruleOf(path string, rules []string) int {
-	return slices.IndexFunc(rules, func(rule string) bool { return hostfs.Within(path, rule) })
+// exists reports whether the host has a file at path. It looks once for each path, when a rule is first needed: a
+// package may have many programs, of which few are executed.
+func (l *Log) exists(path string) bool {
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	is, known := l.exist[path]
+	if !known {
+		_, err := os.Stat(path)
+		is = err == nil
+		if l.exist == nil {
+			l.exist = map[string]bool{}
+		}
+		l.exist[path] = is
+	}
+	return is
 }
 
 // mayWrite reports whether path, which is one after symbolic links, is in the profile's list of writable paths, or
 // there is no such list.
 func (l *Log) mayWrite(path string) bool {
-	return l.writable == nil || ruleOf(path, isolate.AlwaysWritable[:]) >= 0 || ruleOf(path, l.writable) >= 0
+	always := func(dir string) bool { return hostfs.Within(path, dir) }
+	return l.writable == nil || slices.ContainsFunc(isolate.AlwaysWritable[:], always) || l.ruleOf(path, l.writable) != ""
 }
 
 // hiddenAt returns the hidden path that is this one or a directory above it, "" if there is none.
@@ -228,11 +215,11 @@ func (l *Log) hiddenAt(path string) string {
 // refused reports whether the profile of the sandbox forbids executing a program. program is its path after
 // symbolic links.
 func (l *Log) refused(program string) bool {
-	if ruleOf(program, l.deny) >= 0 {
+	if l.ruleOf(program, l.deny) != "" {
 		return true
 	}
 	linker := strings.HasPrefix(filepath.Base(program), "ld-") // always allowed, see isolate.Spec.Execute
-	return l.allow != nil && !linker && ruleOf(program, l.allow) < 0
+	return l.allow != nil && !linker && l.ruleOf(program, l.allow) == ""
 }
 
 // add counts an attempt, and announces the first of its kind at what: a hidden path or a program. So one

@@ -67,7 +67,7 @@ func TestWritesThatTheProfileForbidsAreCounted(t *testing.T) {
 	if err := os.Symlink(dir, dir+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	spec := isolate.Spec{Writable: []string{"/usr", "/absent"}, ReadOnly: []string{"/usr/lib", dir + "/link"}}
+	spec := isolate.Spec{Writable: []string{"/usr", "/absent"}, ReadOnly: []string{"/usr/lib", dir + "/link", dir}} // as [hostfs.Host.Spec] follows it
 	rec := &catalog.Record{Policy: catalog.Policy{Data: &catalog.Data{Writable: spec.Writable, ReadOnly: spec.ReadOnly}}}
 	l, note := Attach(rec, &spec, nil)
 	if l == nil || note != nil || spec.Observe.Files || spec.Observe.Programs || !spec.Observe.Writes {
@@ -95,6 +95,7 @@ func TestTheListIsBounded(t *testing.T) {
 		rec: &catalog.Record{Policy: catalog.Policy{Tools: &catalog.Tools{Deny: []string{"/d/*"}}}}, deny: []string{"/d"}, readOnly: []string{"/r"}, refusals: map[string]int{},
 		at: map[string]int{}, programs: map[string]bool{}, secrets: map[string]bool{"/k": true, "/other": true},
 	}
+	l.exist = map[string]bool{"/d": true, "/r": true}
 	for i := range 2 * maxAttempts {
 		l.observe(isolate.Observed{Act: isolate.ActLookup, Path: "/k/" + strconv.Itoa(i)})
 		l.observe(isolate.Observed{Act: isolate.ActExec, Path: "/d/" + strconv.Itoa(i)})

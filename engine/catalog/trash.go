@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/snapfs/snapfs/errs"
@@ -92,12 +93,14 @@ func tryLock(path string) *os.File {
 func (d Discarded) Release() { d.lock.Close() }
 
 // Forget removes the directory of a discarded sandbox from the trash; its trees must be gone. If the sandbox left no
-// more than most leave, the directory stays for the next new sandbox.
+// more than most leave, the directory stays for the next new sandbox, unless the record of an ephemeral one has values of
+// variables, which may be secrets.
 func (d Discarded) Forget() error {
 	if err := d.c.plan.Point("forget it"); err != nil {
 		return fail("removing", d.Path, err)
 	}
-	if d.makeSpare() {
+	values := slices.ContainsFunc(d.Policy.Env, func(v string) bool { return strings.Contains(v, "=") })
+	if !(d.Ephemeral && values) && d.makeSpare() {
 		return nil
 	}
 	return removeAll(d.Path)

@@ -54,19 +54,24 @@ func afterLinks(path string, dirs map[string]string) string {
 
 // limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny in a
 // sandbox with the directory workspace. It follows the symbolic links of the host, and keeps the link in what is
-// denied. notes are sentences for the user about rules that apply to no program. The programs of packages that are
-// allowed come from cache if they can. Errors: those of [dpkg.Programs].
+// denied. notes are sentences for the user about rules that apply to no program. The programs of packages come from cache
+// if they can. Errors: those of [dpkg.Programs].
 func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cache dpkg.Cache) (notes []string, err error) {
 	if tools == nil {
 		return nil, nil
 	}
 	dirs := sync.OnceValue(programDirs)
-	denied, real, notes, err := programs("deny", tools.Deny, dpkg.Programs, dirs)
+	denied, real, notes, err := programs("deny", tools.Deny, cache.EveryProgram, dirs)
 	if err != nil {
 		return nil, err
 	}
 	if tools.Deny != nil {
-		s.NoExec = newLookupCache().followed(append(denied, real...))
+		s.NoExec = newLookupCache().followed(denied)
+		for _, path := range real {
+			if !slices.Contains(s.NoExec, path) {
+				s.NoExec = append(s.NoExec, path)
+			}
+		}
 	}
 	for _, rule := range tools.Allow {
 		if path, digest, ok := catalog.CutDigest(rule); ok {
@@ -82,8 +87,8 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cach
 
 // programs returns the paths of the programs that rules of catalog.Tools allow or deny. A rule that is only a name
 // becomes a path in each usual directory of programs. real are the programs of packages, whose paths have no symbolic
-// links. list is the name of the rules' list, for notes, which are those of limitPrograms. find is [dpkg.Programs] or
-// its like, and dirs is [programDirs].
+// links. list is the name of the rules' list, for notes, which are those of limitPrograms. find finds those
+// of a package, as [dpkg.Programs] does, and dirs is [programDirs].
 func programs(list string, rules []string, find func(pkg string) ([]string, bool, error), dirs func() []string) (paths, real, notes []string, err error) {
 	paths = []string{}
 	seen := map[string]bool{}

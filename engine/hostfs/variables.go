@@ -58,7 +58,7 @@ func passes(name, value string) bool {
 		return true
 	}
 	return (harmless(name) || slices.ContainsFunc(families[:], func(f string) bool { return strings.HasPrefix(name, f) })) &&
-		!secretVariable(name, value)
+		!SecretVariable(name, value)
 }
 
 // families are prefixes of the names of variables that a sandbox's commands get. Each belongs to one program
@@ -100,9 +100,9 @@ func harmless(name string) bool {
 	return false
 }
 
-// secretVariable reports whether an environment variable looks like a secret or names a socket of a daemon of
+// SecretVariable reports whether an environment variable looks like a secret or names a socket of a daemon of
 // the host, so that a sandbox does not get it.
-func secretVariable(name, value string) bool {
+func SecretVariable(name, value string) bool {
 	name = strings.ToUpper(name)
 	switch name {
 	case "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "DBUS_STARTER_ADDRESS",

@@ -65,7 +65,7 @@ func ReadLabels(dir string, p *catalog.Policy) (*fingerprint.Set, error) {
 // readLabels returns the fingerprints of the labelled files of a policy that has labels, and what old recognises. It
 // returns old itself, which may be nil, if no file has changed since.
 func readLabels(old *fingerprint.Set, p *catalog.Policy) (*fingerprint.Set, error) {
-	r := labelReader{build: fingerprint.NewBuilder(old), hide: p.Hide}
+	r := labelReader{build: fingerprint.NewBuilder(old), hide: p.Hide, real: map[string]string{}}
 	for _, l := range []struct {
 		kind  string
 		paths []string
@@ -126,7 +126,8 @@ type labelReader struct {
 	read    int      // files of which build did not have this version
 	files   int
 	entries int
-	dirs    map[string]bool // the directories that are searched already for the present pattern
+	dirs    map[string]bool   // the directories that are searched already for the present pattern
+	real    map[string]string // directories that were looked up, after symbolic links
 }
 
 // label adds the files to which the pattern, an absolute path or a pattern of [pathlist.Match], gives the label kind.
@@ -143,7 +144,7 @@ func (r *labelReader) label(kind, pattern string) error {
 // add adds the file at path, or those below the directory at path, for which match returns true. It follows symbolic
 // links, as programs that open the path do.
 func (r *labelReader) add(kind, path string, match func(path string) bool) error {
-	real, err := filepath.EvalSymlinks(path)
+	real, err := r.resolve(path)
 	if err != nil {
 		return err
 	}
@@ -164,6 +165,24 @@ func (r *labelReader) add(kind, path string, match func(path string) bool) error
 		return r.addFile(kind, real)
 	}
 	return nil
+}
+
+// resolve returns path after symbolic links. It looks up each directory once, since many labelled files are in one.
+func (r *labelReader) resolve(path string) (real string, err error) {
+	above, base := filepath.Split(path)
+	dir, known := r.real[above]
+	if !known {
+		if dir, err = filepath.EvalSymlinks(above); err != nil {
+			return "", err
+		}
+		r.real[above] = dir
+	}
+	real = filepath.Join(dir, base)
+	info, err := os.Lstat(real)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return real, err
+	}
+	return filepath.EvalSymlinks(real)
 }
 
 func (r *labelReader) addDir(kind, path, real string, match func(string) bool) error {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/internal/fingerprint"
 	"github.com/snapfs/snapfs/network/placeholder"
 )
@@ -26,27 +27,62 @@ const (
 )
 
 // A Redactor replaces labelled content and secrets in the arguments and variables of commands, before snapfs records
-// them. It is safe for concurrent use. It remembers the fingerprints of the sandbox of the last call.
+// them. It is safe for concurrent use. It remembers what it replaces in the last sandboxes, at most maxKnown.
 type Redactor struct {
 	Catalog *catalog.Catalog
 
-	mu     sync.Mutex
-	dir    string // of that sandbox
-	none   bool   // its policy has no labels
+	mu    sync.Mutex
+	known []*known // the last used one is the last
+}
+
+// maxKnown is how many sandboxes a [Redactor] remembers. Their labelled files take most of the memory, at most some MiB
+// for each sandbox.
+const maxKnown = 16
+
+// A known is what a [Redactor] knows of one sandbox.
+type known struct {
+	dir    string // of the sandbox
+	policy cachedFile[policyPart]
 	labels cachedFile[*fingerprint.Set]
 	prints cachedFile[[]placeholder.Print]
 }
 
+// A policyPart is what a policy says about what a [Redactor] replaces.
+type policyPart struct {
+	policy    *catalog.Policy
+	variables []placeholder.Print
+}
+
 // Redacts reports whether commands of a sandbox with the policy p may have something in their arguments that a
 // [Redactor] replaces.
-func Redacts(p *catalog.Policy) bool { return p.Data.Labelled() || len(p.Secrets) > 0 }
+func Redacts(p *catalog.Policy) bool {
+	return p.Data.Labelled() || len(p.Secrets) > 0 || slices.ContainsFunc(p.Env, func(v string) bool { name, _ := secretIn(v); return name != "" })
+}
+
+// secretIn returns the name and the value of a variable that a policy gives as NAME=VALUE, if it looks like a secret.
+func secretIn(variable string) (name, value string) {
+	name, value, given := strings.Cut(variable, "=")
+	if !given || !hostfs.SecretVariable(name, value) {
+		return "", ""
+	}
+	return name, value
+}
+
+// variables returns prints of the secrets among the variables that the policy p gives as NAME=VALUE.
+func variables(p *catalog.Policy) (prints []placeholder.Print) {
+	for _, v := range p.Env {
+		name, value := secretIn(v)
+		prints = append(prints, placeholder.Prints(name, []byte(value))...)
+	}
+	return prints
+}
 
 // Redact returns args, the arguments of a command of the sandbox, and env, its variables as NAME=VALUE. A note replaces
 // each argument and each value that has a secret or labelled content, as it is or encoded. If only several arguments
-// together have it, notes replace all but the program. Redact does not know a secret before a start of the sandbox has
-// used it.
+// together have it, notes replace all but the program. Secrets are those of the profile, once a start of the sandbox has
+// used them, and the values that --env gives to variables whose names are those of secrets.
 //
-// Cost: two system calls; with labels some 10 ns for each byte, up to 256 KiB, and once the time to read the
+// Cost: three system calls; with labels some 10 ns for each byte, up to 256 KiB, and once the time to read the
 // fingerprints. Errors: those of [ReadLabels].
 func (r *Redactor) Redact(sandbox string, args, env []string) (shown, variables []string, err error) {
 	s, err := r.searcher(sandbox)
@@ -58,17 +94,20 @@ func (r *Redactor) Redact(sandbox string, args, env []string) (shown, variables 
 }
 
 // Redacted returns args, the arguments of a command for a sandbox with the policy p that does not exist yet, as
-// [Redactor.Redact] does. Without labels it returns args. If it cannot read the labelled files, it returns the name of
-// the program and an ellipsis.
+// [Redactor.Redact] does, but for the secrets of the profile, which no start has read. If it cannot read the labelled
+// files, it returns the name of the program and an ellipsis.
 func Redacted(p *catalog.Policy, args []string) []string {
-	if !p.Data.Labelled() || len(args) == 0 {
+	if !Redacts(p) || len(args) == 0 {
 		return args
 	}
-	labels, err := readLabels(nil, p)
-	if err != nil {
-		return []string{args[0], "…"}
+	s := searcher{prints: variables(p)}
+	if p.Data.Labelled() {
+		var err error
+		if s.labels, err = readLabels(nil, p); err != nil {
+			return []string{args[0], "…"}
+		}
 	}
-	return (&searcher{labels: labels}).redact(args, 1, whole)
+	return s.redact(args, 1, whole)
 }
 
 // whole returns 0: a note replaces the whole text.
@@ -78,27 +117,44 @@ func whole(string) int { return 0 }
 func (r *Redactor) searcher(sandbox string) (s searcher, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if dir := r.Catalog.Path(sandbox); dir != r.dir {
-		r.dir, r.none, r.labels, r.prints = dir, false, cachedFile[*fingerprint.Set]{}, cachedFile[[]placeholder.Print]{}
+	k := r.of(r.Catalog.Path(sandbox))
+	get := func() (policyPart, error) {
+		rec, err := r.Catalog.Get(sandbox)
+		if err != nil {
+			return policyPart{}, err
+		}
+		return policyPart{&rec.Policy, variables(&rec.Policy)}, nil
 	}
-	s.labels, err = r.labels.read(filepath.Join(r.dir, labelsFile), func() (*fingerprint.Set, error) { return loadLabels(r.dir) })
-	if err == nil && s.labels == nil && !r.none { // a run, which reads them at its start
-		s.labels, err = r.first(sandbox)
+	part, err := k.policy.read(filepath.Join(k.dir, catalog.RecordFile), get)
+	if err == nil && part.policy == nil {
+		part, err = get() // its error says why there is no record
+	}
+	if err != nil {
+		return s, err
+	}
+	s.labels, err = k.labels.read(filepath.Join(k.dir, labelsFile), func() (*fingerprint.Set, error) { return loadLabels(k.dir) })
+	if err == nil && s.labels == nil { // a run, which reads them at its start
+		s.labels, err = ReadLabels(k.dir, part.policy)
 	}
 	if err == nil {
-		s.prints, err = r.prints.read(filepath.Join(r.dir, printsFile), func() ([]placeholder.Print, error) { return load(r.dir) })
+		s.prints, err = k.prints.read(filepath.Join(k.dir, printsFile), func() ([]placeholder.Print, error) { return load(k.dir) })
 	}
+	s.prints = slices.Concat(s.prints, part.variables)
 	return s, err
 }
 
-// first reads the labelled files of a sandbox for which nothing has read them yet, and stores their fingerprints.
-func (r *Redactor) first(sandbox string) (*fingerprint.Set, error) {
-	rec, err := r.Catalog.Get(sandbox)
-	if err != nil {
-		return nil, err
+// of returns what is known of the sandbox in the directory dir, and forgets the sandbox that was used longest ago if it
+// knows too many.
+func (r *Redactor) of(dir string) *known {
+	k := &known{dir: dir}
+	if i := slices.IndexFunc(r.known, func(k *known) bool { return k.dir == dir }); i >= 0 {
+		k = r.known[i]
+		r.known = slices.Delete(r.known, i, i+1)
+	} else if len(r.known) >= maxKnown {
+		r.known = slices.Delete(r.known, 0, 1)
 	}
-	r.none = !rec.Policy.Data.Labelled()
-	return ReadLabels(r.dir, &rec.Policy)
+	r.known = append(r.known, k)
+	return k
 }
 
 // A cachedFile is the content of a file, with the attributes of the file by which a later version is recognised.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,6 +95,61 @@ func TestRedactionKnowsNewFilesAndSecrets(t *testing.T) {
 	}
 	inside := placeholder.New([]byte(token))
 	r.want(t, append(args, inside), []string{"a", "[labelled secret]", "[secret TOKEN]", "[labelled secret]", inside})
+}
+
+// TestValuesOfSecretVariablesAreNotRecorded, as they are or encoded, and those of other variables are.
+func TestValuesOfSecretVariablesAreNotRecorded(t *testing.T) {
+	r, _ := redactWorld(t)
+	const token = "ghp_0123456789abcdefghij"
+	p := catalog.Policy{Env: []string{"GH_TOKEN=" + token, "MODE=production", "PASSED_TOKEN"}}
+	if !Redacts(&p) || Redacts(&catalog.Policy{Env: p.Env[1:]}) {
+		t.Error("the policy does not say whether there is a secret")
+	}
+	if err := r.Catalog.Create(&catalog.Record{Name: "other", ID: catalog.NewID(), Policy: p}); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"curl", "-H", "Authorization: " + token, base64.StdEncoding.EncodeToString([]byte("x:" + token)), "production"}
+	want := []string{"curl", "-H", "[secret GH_TOKEN]", "[secret GH_TOKEN]", "production"}
+	got, env, err := r.Redact("other", args, []string{"A=" + token})
+	if d := cmp.Diff(want, got); d != "" || err != nil || env[0] != "A=[secret GH_TOKEN]" {
+		t.Errorf("%v, %q\n%s", err, env, d)
+	}
+	if d := cmp.Diff(want, Redacted(&p, args)); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestARedactorRemembersAFewSandboxes, and reads the labels of one again that was made anew under its name.
+func TestARedactorRemembersAFewSandboxes(t *testing.T) {
+	r, dir := redactWorld(t)
+	for i := range 3 * maxKnown {
+		name := "s" + strconv.Itoa(i)
+		p := catalog.Policy{Env: []string{"KEY_TOKEN=value-of-" + name}}
+		if err := r.Catalog.Create(&catalog.Record{Name: name, ID: catalog.NewID(), Policy: p}); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := r.Redact(name, []string{"a", "value-of-" + name}, nil); err != nil || got[1] != "[secret KEY_TOKEN]" {
+			t.Errorf("%q, %v", got, err)
+		}
+		r.want(t, []string{"a", labelledKey}, []string{"a", "[labelled secret]"})
+	}
+	if len(r.known) != maxKnown || r.known[maxKnown-1].labels.info == nil {
+		t.Errorf("%d sandboxes are known, or the last one is read each time", len(r.known))
+	}
+	if _, _, err := r.Redact("absent", []string{"a", "b"}, nil); err == nil {
+		t.Error("nothing is known of a sandbox that does not exist, and its arguments are recorded")
+	}
+	name := filepath.Base(r.Catalog.Path("s1"))
+	if err := os.RemoveAll(r.Catalog.Path(name)); err != nil {
+		t.Fatal(err)
+	}
+	data := &catalog.Data{Secret: []string{filepath.Join(dir, "secret")}}
+	if err := r.Catalog.Create(&catalog.Record{Name: "s1", ID: catalog.NewID(), Policy: catalog.Policy{Data: data}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := r.Redact("s1", []string{"a", labelledKey}, nil); err != nil || got[1] != "[labelled secret]" {
+		t.Errorf("%q, %v", got, err)
+	}
 }
 
 // TestLongArgumentsAreNotSearchedToTheirEnd, and so not recorded.

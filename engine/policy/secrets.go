@@ -26,7 +26,7 @@ func secretsSection() Section {
 			{"command", "text, or list of texts", "", "Or the source is the output of a command, which runs on the real machine, as you, at each start of the sandbox: a line for the shell, or a program with its arguments."},
 			{"keyring", "text", "", `Or the source is a keyring: "SERVICE/ACCOUNT" for the desktop's (Secret Service, as secret-tool store service SERVICE username ACCOUNT; a locked one asks you, for at most 20 s), or "kernel:DESCRIPTION" for the kernel's (keyctl add user DESCRIPTION … @u).`},
 			{"aws", "text", "", `Or the source is a pair of AWS keys: "env" for AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the host, or "profile:NAME" for a profile in ~/.aws/credentials. ` +
-				"Inside, the first two variables are placeholders with which clients sign; the proxy checks that signature (SigV4, in headers) and signs anew. Presigned URLs and signed chunks are refused, each an event. Not with as, body or base-url."},
+				"Inside, the first two variables are placeholders with which clients sign; the proxy checks that signature (SigV4, in headers) and signs anew. Presigned URLs and signed chunks are refused, each an event. A request without a signature, or with one of other keys, passes as it is, if net allows it: it has nothing of these keys. Not with as, body or base-url."},
 			{"hosts", "list of names", "", `The only servers that get the secret, over TLS: "api.example.com" with port 443, or "api.example.com:8443", or "*.example.com".`},
 			{"methods", "list of methods", "every method", "The only methods of requests that get it."},
 			{"paths", "list of paths", "every path", `The only paths of requests that get it, as "/v1/*".`},

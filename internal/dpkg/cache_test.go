@@ -1,6 +1,7 @@
 package dpkg
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +18,8 @@ import (
 func cachedPackage(t *testing.T) (db database, c Cache, program string) {
 	t.Helper()
 	root := treetest.Dir(t)
-	program = filepath.Join(root, "tool")
-	for path, text := range map[string]string{program: "#!/bin/sh\n", filepath.Join(root, "info", "tool.list"): program + "\n" + program + "2\n"} {
+	program = filepath.Join(root, "bin", "tool")
+	for path, text := range map[string]string{program: "#!/bin/sh\n", filepath.Join(root, "info", "tool.list"): program + "\n" + program + "2\n" + program + ".txt\n"} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -29,53 +30,81 @@ func cachedPackage(t *testing.T) (db database, c Cache, program string) {
 	return database(root), Cache(filepath.Join(root, "cache")), program
 }
 
-// keep stores that the package's programs are these, whatever they are, as if nothing had changed for a while.
-func (c Cache) keep(t *testing.T, db database, programs ...string) {
+// keep stores that the package's programs are these, whatever they are, as if nothing had changed for a while, and that
+// plain are its files that are not executable.
+func (c Cache) keep(t *testing.T, db database, every bool, programs, plain []string) {
 	t.Helper()
 	stamp, _ := db.stamp("tool")
-	if err := c.store(filepath.Join(string(c), "tool"), stamp, programs); err != nil {
+	f := found{programs: programs, plain: plain, dirs: map[string]bool{}}
+	for _, path := range slices.Concat(programs, plain) {
+		f.dirs[filepath.Dir(path)] = true
+	}
+	text, stable := f.text(stamp, time.Now().Add(time.Minute), every)
+	if !stable {
+		t.Fatal("the directories are taken for unstable ones")
+	}
+	file := filepath.Join(string(c), "tool")
+	if every {
+		file += "=every"
+	}
+	if err := c.store(file, text); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestStoredProgramsAreThoseOfTheSameLists, and are found again where dpkg has changed a list, a program is none any more,
-// or others may write to the cache.
+// TestStoredProgramsAreThoseOfTheSameLists, and are found again where dpkg has changed a list or a mode, a name in one
+// of their directories is another, a file has become executable, or others may write to the cache.
 func TestStoredProgramsAreThoseOfTheSameLists(t *testing.T) {
-	for name, change := range map[string]func(db database, c Cache, program string) error{
-		"the list is replaced": func(db database, _ Cache, _ string) error {
+	write := func(path string) error { return os.WriteFile(path, nil, 0o644) }
+	for name, c := range map[string]struct {
+		change func(db database, c Cache, program string) error
+		allow  bool // whether the programs to allow are those that are stored, all the same
+		more   bool // whether the file that was not executable is a program now
+	}{
+		"nothing": {change: func(database, Cache, string) error { return nil }, allow: true},
+		"the list is replaced": {change: func(db database, _ Cache, _ string) error {
 			list := filepath.Join(string(db), "info", "tool.list")
 			text, err := os.ReadFile(list)
-			if err == nil {
-				err = os.WriteFile(list+"-new", text, 0o644)
-			}
-			if err == nil {
-				err = os.Rename(list+"-new", list)
-			}
-			return err
-		},
-		"a diversion": func(db database, _ Cache, _ string) error {
-			return os.WriteFile(filepath.Join(string(db), "diversions"), nil, 0o644)
-		},
-		"no program":        func(_ database, _ Cache, program string) error { return os.Chmod(program+"3", 0o644) },
-		"a link":            func(_ database, _ Cache, program string) error { return replaceByLink(program + "3") },
-		"the other's cache": func(_ database, c Cache, _ string) error { return os.Chmod(string(c), 0o777) },
+			return errors.Join(err, os.WriteFile(list+"-new", text, 0o644), os.Rename(list+"-new", list))
+		}},
+		"a diversion":       {change: func(db database, _ Cache, _ string) error { return write(filepath.Join(string(db), "diversions")) }},
+		"another mode":      {change: func(db database, _ Cache, _ string) error { return write(filepath.Join(string(db), "statoverride")) }},
+		"a name":            {change: func(_ database, _ Cache, program string) error { return write(program + "4") }},
+		"a link":            {change: func(_ database, _ Cache, program string) error { return replaceByLink(program + "3") }},
+		"an executable":     {change: func(_ database, _ Cache, program string) error { return os.Chmod(program+".txt", 0o755) }, allow: true, more: true},
+		"the other's cache": {change: func(_ database, c Cache, _ string) error { return os.Chmod(string(c), 0o777) }},
 	} {
-		db, c, program := cachedPackage(t)
-		if err := os.WriteFile(program+"3", nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		c.keep(t, db, program, program+"3")
-		got, installed, err := db.cached(c, "tool")
-		if !slices.Equal(got, []string{program, program + "3"}) || !installed || err != nil {
-			t.Fatalf("%s: what is stored is not used: %q, %v, %v", name, got, installed, err)
-		}
-		if err := change(db, c, program); err != nil {
-			t.Fatal(err)
-		}
-		got, installed, err = db.cached(c, "tool")
-		if !slices.Equal(got, []string{program}) || !installed || err != nil {
-			t.Errorf("%s: %q, %v, %v", name, got, installed, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			db, cache, program := cachedPackage(t)
+			fake, plain := program+"3", program+".txt"
+			if err := errors.Join(os.WriteFile(fake, nil, 0o755), write(plain)); err != nil {
+				t.Fatal(err)
+			}
+			for _, every := range []bool{false, true} {
+				cache.keep(t, db, every, []string{program, fake}, []string{plain})
+			}
+			check := func(every, stored, more bool) {
+				t.Helper()
+				want := []string{program}
+				switch {
+				case stored:
+					want = append(want, fake)
+				case more:
+					want = append(want, plain)
+				}
+				got, installed, err := db.cached(cache, "tool", every)
+				if !slices.Equal(got, want) || !installed || err != nil {
+					t.Errorf("every %v: %q, %v, %v, want %q", every, got, installed, err, want)
+				}
+			}
+			check(false, true, false)
+			check(true, true, false)
+			if err := c.change(db, cache, program); err != nil {
+				t.Fatal(err)
+			}
+			check(false, c.allow, c.more)
+			check(true, name == "nothing", c.more)
+		})
 	}
 }
 
@@ -89,7 +118,7 @@ func replaceByLink(path string) error {
 // TestProgramsAreStoredOnceDpkgIsDone with a package, and not while it installs one.
 func TestProgramsAreStoredOnceDpkgIsDone(t *testing.T) {
 	db, c, program := cachedPackage(t)
-	if got, _, err := db.cached(c, "tool"); !slices.Equal(got, []string{program}) || err != nil {
+	if got, _, err := db.cached(c, "tool", false); !slices.Equal(got, []string{program}) || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 	if _, err := os.Stat(string(c)); err == nil {

@@ -52,11 +52,25 @@ func Installs(pkg, program string) bool {
 
 // programs returns the programs of a package, as [Programs] does.
 func (db database) programs(pkg string) (programs []string, installed bool, err error) {
+	f, installed, err := db.find(pkg)
+	return f.programs, installed, err
+}
+
+// A found has the regular files of a package: its programs, and plain, those that are not executable. dirs are the
+// directories of all files that the package's lists name, documentation left out.
+type found struct {
+	programs, plain []string
+	dirs            map[string]bool
+}
+
+// find looks for the files of a package. Cost and errors are those of [Programs].
+func (db database) find(pkg string) (f found, installed bool, err error) {
 	const op = "reading the list of a package's files"
 	moved, err := db.diversions(pkg)
 	if err != nil {
-		return nil, false, errs.With(op, pkg, err)
+		return f, false, errs.With(op, pkg, err)
 	}
+	f.dirs = map[string]bool{}
 	seen, l := map[string]bool{}, finder{dirs: map[string]string{}}
 	for _, list := range db.lists(pkg) {
 		text, err := os.ReadFile(filepath.Join(string(db), "info", list))
@@ -64,19 +78,26 @@ func (db database) programs(pkg string) (programs []string, installed bool, err 
 			continue
 		}
 		if err != nil {
-			return nil, false, errs.With(op, pkg, err)
+			return found{}, false, errs.With(op, pkg, err)
 		}
 		installed = true
 		paths := candidates(string(text), moved)
 		l.readCrowded(paths)
 		for _, path := range paths {
-			if program := l.programAt(path); program != "" && !seen[program] {
-				seen[program] = true
-				programs = append(programs, program)
+			f.dirs[filepath.Dir(path)] = true
+			real, executable := l.fileAt(path)
+			if real == "" || seen[real] {
+				continue
+			}
+			seen[real] = true
+			if executable {
+				f.programs = append(f.programs, real)
+			} else {
+				f.plain = append(f.plain, real)
 			}
 		}
 	}
-	return programs, installed, nil
+	return f, installed, nil
 }
 
 // candidates returns the absolute paths of text, the list of a package's files, that may be programs, with the
@@ -197,24 +218,24 @@ func regularFiles(dir string) map[string]bool {
 	return names
 }
 
-// programAt returns the path of the executable regular file at the absolute path, with the symbolic links of its
-// directory followed; "" if there is none.
-func (l *finder) programAt(path string) string {
+// fileAt returns the path of the regular file at the absolute path, with the symbolic links of its directory followed,
+// and whether it is executable; "" if there is none.
+func (l *finder) fileAt(path string) (real string, executable bool) {
 	dir, base := filepath.Split(path)
 	if names, ok := l.read[dir]; ok && !names[base] {
-		return ""
+		return "", false
 	}
 	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return ""
+	if err != nil || !info.Mode().IsRegular() {
+		return "", false
 	}
-	real, ok := l.dirs[dir]
+	to, ok := l.dirs[dir]
 	if !ok {
-		real, _ = filepath.EvalSymlinks(dir)
-		l.dirs[dir] = real
+		to, _ = filepath.EvalSymlinks(dir)
+		l.dirs[dir] = to
 	}
-	if real == "" {
-		return ""
+	if to == "" {
+		return "", false
 	}
-	return filepath.Join(real, base)
+	return filepath.Join(to, base), info.Mode().Perm()&0o111 != 0
 }

@@ -168,6 +168,16 @@ func TestOtherSignaturesAreRefused(t *testing.T) {
 	if seen, _ := w.requests(); len(seen) != 1 || !strings.Contains(seen[0].Header.Get("Authorization"), "AKIAOTHER") {
 		t.Errorf("%d requests", len(seen))
 	}
+	// Nor is one that nobody signs, as of a client that reads a public bucket: it passes without the keys.
+	response, _ := w.signed("GET", origin+"/c/k", "", "", w.mine(), func(r *http.Request) {
+		for _, name := range []string{"Authorization", "X-Amz-Date", "X-Amz-Content-Sha256"} {
+			r.Header.Del(name)
+		}
+	})
+	seen, _ := w.requests()
+	if ev := w.last(); response.StatusCode != http.StatusOK || len(seen) != 2 || seen[1].Header.Get("Authorization") != "" || !ev.Allowed || len(ev.Secrets) > 0 {
+		t.Errorf("%s, %d requests, %+v", response.Status, len(seen), ev)
+	}
 }
 
 // Under names of AWS any customer may run a server, to which a signature for a wildcard must not go.

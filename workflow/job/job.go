@@ -47,6 +47,12 @@ type Spec struct {
 	Occurrence string `json:"occurrence,omitempty"`
 }
 
+// Shown returns s as snapfs shows it, without the values of its variables, which may be secrets.
+func (s Spec) Shown() Spec {
+	s.Env, s.Policy = catalog.VariableNames(s.Env), s.Policy.Shown()
+	return s
+}
+
 // Then says how snapfs continues with the result of a job, a submitted command, after its check has passed:
 // it waits for approval, or promotes the result.
 type Then string

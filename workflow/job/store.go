@@ -236,6 +236,7 @@ func (s *Store) lock(op string, number int) (*locked, error) {
 func (l *locked) become(state State, why string) error {
 	if l.State, l.Why = state, why; state.Final() {
 		l.Ended = time.Now().UTC()
+		l.Spec = l.Shown() // nothing needs the values of its variables any more
 	}
 	err := save(l.dir, l.Job)
 	if err == nil {

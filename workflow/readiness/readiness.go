@@ -61,11 +61,7 @@ func ConditionsOf(req hostfs.Request, version string) (Conditions, error) {
 		p.Profile = strings.ToValidUTF8(policy.Profile.Path, "�")
 	}
 	policy.Profile, policy.Evidence = nil, false
-	policy.Env = nil
-	for _, v := range req.Policy.Env { // without values, of which a digest would tell something
-		name, _, _ := strings.Cut(v, "=")
-		policy.Env = append(policy.Env, name)
-	}
+	policy = policy.Shown() // a digest of values would tell something
 	text, err := exactjson.Encode(struct {
 		Policy  catalog.Policy
 		Backend string

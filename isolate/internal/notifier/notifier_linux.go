@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -17,6 +16,14 @@ import (
 // seccomp returns the descriptor for [Serve], and only a fatal signal interrupts a call that Serve has
 // received (Linux 5.19).
 const Flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+
+// setFlags is the ioctl SECCOMP_IOCTL_NOTIF_SET_FLAGS, and syncWakeUp the flag of it by which the kernel runs the
+// process that made a call and its observer on one processor, one after the other (linux/seccomp.h, Linux 6.6). Without
+// it, waking each takes an interrupt of another processor.
+const (
+	setFlags   = 0x40082104
+	syncWakeUp = 1
+)
 
 // An Act is what an observed system call does with the file that it names. The acts that a filter observes are
 // joined by |.
@@ -173,9 +180,11 @@ func Serve(listener int, acts Act, observed func(Call)) {
 	for _, c := range watchedCalls(acts) {
 		byNumber[c.number] = append(byNumber[c.number], c)
 	}
+	_ = unix.IoctlSetInt(listener, setFlags, syncWakeUp) // an older kernel wakes Serve and the process later
+	n, r := new(notification), new(reply)
 	for waitFor(listener) {
-		var n notification
-		if ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
+		*n = notification{} // the kernel requires zeros
+		if ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n)) != 0 {
 			continue // the process was killed meanwhile
 		}
 		var all []Call
@@ -187,9 +196,8 @@ func Serve(listener int, acts Act, observed func(Call)) {
 				observed(call)
 			}
 		}
-		r := reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-		ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) // an error: the process was killed
-		runtime.KeepAlive(&r)
+		*r = reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+		ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(r)) // an error: the process was killed
 	}
 }
 

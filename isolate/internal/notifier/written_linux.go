@@ -1,7 +1,6 @@
 package notifier
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -67,35 +66,44 @@ type entry struct {
 // entryAt returns the file at path in the container, following a last symbolic link with follow; false if there is
 // none. root is a descriptor of the container's root directory.
 func entryAt(root int, path string, follow bool) (entry, bool) {
-	fd, kind := openPath(root, path, follow)
+	fd := openPath(root, path, follow)
 	if fd < 0 {
 		return entry{}, false
 	}
 	defer unix.Close(fd)
-	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil {
+	var st unix.Stat_t
+	real, err := pathOf(fd), unix.Fstat(fd, &st)
+	if real == "" || err != nil {
 		return entry{}, false
 	}
-	return entry{path: real, kind: kind}, true
+	return entry{path: real, kind: st.Mode & unix.S_IFMT}, true
 }
 
-// openPath opens the file at path in the container as O_PATH, following a last symbolic link with follow, and returns
-// its kind as in st_mode. fd is -1 if there is none. root is a descriptor of the container's root directory.
-func openPath(root int, path string, follow bool) (fd int, kind uint32) {
+// descriptor returns the path in /proc of a descriptor of this process.
+func descriptor(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// pathOf returns the path of the file that is open as fd, or "" if it has none.
+func pathOf(fd int) string {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlink(descriptor(fd), buf[:])
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// openPath opens the file at path in the container as O_PATH, following a last symbolic link with follow. It returns -1
+// if there is none. root is a descriptor of the container's root directory.
+func openPath(root int, path string, follow bool) (fd int) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if !follow {
 		how.Flags |= unix.O_NOFOLLOW
 	}
 	fd, err := unix.Openat2(root, path, &how)
 	if err != nil {
-		return -1, 0
+		return -1
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return -1, 0
-	}
-	return fd, st.Mode & unix.S_IFMT
+	return fd
 }
 
 // newAt returns the path, after symbolic links, at which a new file would be made in the container; "" if there is no
