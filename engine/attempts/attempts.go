@@ -113,6 +113,9 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	}
 	l = &Log{rec: rec, events: log, at: map[string]int{}, programs: map[string]bool{}, refusals: map[string]int{}}
 	deny, allow, readOnly, writable := spec.NoExec, spec.Execute, spec.ReadOnly, spec.Writable
+	if len(spec.Guarded) > 0 { // whose stubs every process may execute
+		allow = slices.Concat(allow, spec.Guarded)
+	}
 	l.resolve = sync.OnceFunc(func() {
 		l.deny, l.allow, l.readOnly, l.writable = resolved(deny), resolved(allow), resolved(readOnly), resolved(writable)
 	})
