@@ -126,10 +126,15 @@ func (b *Broker) serve(conn *fdsock.Conn) {
 
 // refuse reports that the call c is refused, and why, to the stub and to Options.Refused.
 func (b *Broker) refuse(conn *fdsock.Conn, c *call, why string) {
-	words := c.args[:min(len(c.args), b.compared(c.program)+1)]
-	b.o.Refused(Refusal{Program: c.program, Words: words, By: c.by, Reason: why})
+	b.announce(c, why)
 	text := fmt.Sprintf("snapfs: %s: refused: %s\n", short(c.args), why)
 	reply(conn, stub.Exit(notExecuted, text))
+}
+
+// announce passes the call c, which is refused because of why, to Options.Refused.
+func (b *Broker) announce(c *call, why string) {
+	words := c.args[:min(len(c.args), b.compared(c.program)+1)]
+	b.o.Refused(Refusal{Program: c.program, Words: words, By: c.by, Reason: why})
 }
 
 // compared returns how many arguments of the program the longest of its rules compares, at least 1.

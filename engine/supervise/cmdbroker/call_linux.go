@@ -142,21 +142,26 @@ func (b *Broker) identify(command *isolate.Command, c *call) {
 	for _, g := range c.groups {
 		command.Groups = append(command.Groups, inside(ids, g))
 	}
-	var env []string
+	command.Env = variables(&last, c.env, b.o.Pass, ids != isolate.Same && last.UID != command.UID)
+}
+
+// variables returns the environment of a guarded program: from the command last the variables that are given, but for
+// those of its user if other is set, and those called as in pass; and from caller, the environment of its caller, those
+// that are plain.
+func variables(last *isolate.Command, caller, pass []string, other bool) (env []string) {
 	for _, kv := range last.Env {
 		name, _, _ := strings.Cut(kv, "=")
-		other := ids != isolate.Same && last.UID != command.UID && slices.Contains(personal, name)
-		if (slices.Contains(given, name) || slices.Contains(b.o.Pass, name)) && !other {
+		if slices.Contains(pass, name) || slices.Contains(given, name) && !(other && slices.Contains(personal, name)) {
 			env = append(env, kv)
 		}
 	}
-	for _, kv := range c.env {
+	for _, kv := range caller {
 		name, value, _ := strings.Cut(kv, "=")
-		if (slices.Contains(plain, name) || strings.HasPrefix(name, "LC_")) && isPlain(value) && !slices.Contains(b.o.Pass, name) {
+		if (slices.Contains(plain, name) || strings.HasPrefix(name, "LC_")) && isPlain(value) && !slices.Contains(pass, name) {
 			env = append(env, kv)
 		}
 	}
-	command.Env = env
+	return env
 }
 
 // isPlain reports whether the value of a variable is a word, and no path.
