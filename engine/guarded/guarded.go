@@ -51,12 +51,12 @@ func Rules(tools *catalog.Tools, resolve func(paths []string) []string, dirs fun
 			}
 		}
 		before := len(rules)
-		for _, path := range resolve(paths) {
+		for i, path := range resolve(paths) {
 			one := Rule{Rule: rule, Program: path, Name: name, First: first}
 			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 				continue
 			}
-			if err := one.check(); err != nil {
+			if err := one.check(paths[i]); err != nil {
 				return nil, nil, err
 			}
 			if !slices.ContainsFunc(rules[before:], func(r Rule) bool { return r.Program == path }) {
@@ -79,8 +79,9 @@ func (r Rule) refused(kind error, hint, why string, args ...any) error {
 	return e
 }
 
-// check returns an error if the program is one whose arguments cannot be held.
-func (r Rule) check() error {
+// check returns an error if the program is one whose arguments cannot be held. called is the path by which a shell
+// executes it.
+func (r Rule) check(called string) error {
 	if base := filepath.Base(r.Program); strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so") {
 		return r.refused(errs.ErrNotSupported, "", "a dynamic linker can always be executed, with any arguments")
 	}
@@ -104,7 +105,7 @@ func (r Rule) check() error {
 		words = []string{"its interpreter"}
 	}
 	interpreter := words[len(words)-1]
-	return r.refused(errs.ErrNotSupported, fmt.Sprintf("allow = [%q, \"env\", %q]", r.Name, filepath.Base(interpreter)+" "+r.Program+" "+strings.Join(r.First, " ")),
+	return r.refused(errs.ErrNotSupported, fmt.Sprintf("allow = [%q, \"env\", %q]", r.Name, filepath.Base(interpreter)+" "+called+" "+strings.Join(r.First, " ")),
 		"the program is a script, and its arguments are those of its interpreter (%s): write the rule about the interpreter", interpreter)
 }
 

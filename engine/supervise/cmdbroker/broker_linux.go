@@ -21,10 +21,15 @@ import (
 )
 
 // maxCalls is how many calls a Broker serves at once. Further ones wait.
-const maxCalls = 256
+const maxCalls = 128
 
 // firstMessage is how long a connection may take to send the stub's message.
 const firstMessage = 10 * time.Second
+
+// exhausted are the errors of accepting a connection that end by themselves, and untilFree is how long to wait then.
+var exhausted = [...]error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM}
+
+const untilFree = 10 * time.Millisecond
 
 // notExecuted is the exit status of a stub whose program was not executed, as shells have it.
 const notExecuted = 126
@@ -71,6 +76,11 @@ func (b *Broker) accept() {
 	for {
 		b.slots <- struct{}{}
 		conn, err := b.listen.Accept()
+		if slices.ContainsFunc(exhausted[:], func(e error) bool { return errors.Is(err, e) }) {
+			<-b.slots
+			time.Sleep(untilFree) // descriptors and memory are those of the whole process
+			continue
+		}
 		if err != nil {
 			return
 		}
@@ -162,11 +172,14 @@ func (b *Broker) why(c *call) string {
 	return fmt.Sprintf("tools.allow has %s only as: %s (%s)", pathlist.Printable(c.program), pathlist.Printable(strings.Join(list, ", ")), pathlist.Printable(b.o.Source))
 }
 
-// short returns arguments as text for the user, at most 200 bytes of them.
+// longest is how many bytes of a call's arguments a message has.
+const longest = 200
+
+// short returns arguments as text for the user, at most longest bytes of them.
 func short(args []string) string {
 	text := strings.Join(args, " ")
-	if const200 := 200; len(text) > const200 {
-		text = strings.ToValidUTF8(text[:const200], "") + "…"
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
 	}
 	return pathlist.Printable(text)
 }
