@@ -28,12 +28,16 @@ type Rule struct {
 	Name string
 	// First are its first arguments; any others may follow.
 	First []string
+	// Also are the paths of programs that must be executable for the call: a script that the rule names, and env(1).
+	// Program is then the script's interpreter.
+	Also []string
 }
 
 // Rules returns the rules of tools, which may be nil, that allow programs with certain first arguments, for the programs
 // that this host has. resolve returns paths after the symbolic links of the host, and dirs the usual directories of
 // programs. notes are sentences for the user about rules for which the host has no program. Errors:
-// [errs.ErrNotSupported] for a script, whose arguments its interpreter gets.
+// [errs.ErrNotSupported] for a program whose arguments cannot be held. A rule about a script becomes rules about its
+// interpreter, which gets the script's arguments.
 func Rules(tools *catalog.Tools, resolve func(paths []string) []string, dirs func() []string) (rules []Rule, notes []string, err error) {
 	if !tools.HasArguments() {
 		return nil, nil, nil
@@ -56,8 +60,17 @@ func Rules(tools *catalog.Tools, resolve func(paths []string) []string, dirs fun
 			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 				continue
 			}
-			if err := one.check(paths[i]); err != nil {
+			line, script, err := one.shebang()
+			if err != nil {
 				return nil, nil, err
+			}
+			if script {
+				more, err := one.interpreted(paths[i], line, resolve, dirs)
+				if err != nil {
+					return nil, nil, err
+				}
+				rules = append(rules, more...)
+				continue
 			}
 			if !slices.ContainsFunc(rules[before:], func(r Rule) bool { return r.Program == path }) {
 				rules = append(rules, one)
@@ -79,34 +92,71 @@ func (r Rule) refused(kind error, hint, why string, args ...any) error {
 	return e
 }
 
-// check returns an error if the program is one whose arguments cannot be held. called is the path by which a shell
-// executes it.
-func (r Rule) check(called string) error {
+// shebang returns the first line of the program, without "#!", if it is a script. Errors: [errs.ErrNotSupported] for a
+// dynamic linker.
+func (r Rule) shebang() (line string, script bool, err error) {
 	if base := filepath.Base(r.Program); strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so") {
-		return r.refused(errs.ErrNotSupported, "", "a dynamic linker can always be executed, with any arguments")
+		return "", false, r.refused(errs.ErrNotSupported, "", "a dynamic linker can always be executed, with any arguments")
 	}
 	f, err := os.Open(r.Program)
 	if err != nil {
-		return nil // it may be executed and not read
+		return "", false, nil // it may be executed and not read
 	}
 	defer f.Close()
 	head := make([]byte, 256)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return errs.With("reading a program", r.Program, err)
+		return "", false, errs.With("reading a program", r.Program, err)
 	}
-	line, script := bytes.CutPrefix(head[:n], []byte("#!"))
-	if !script {
-		return nil
+	text, script := bytes.CutPrefix(head[:n], []byte("#!"))
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	return strings.TrimSpace(string(text)), script, nil
+}
+
+// interpreted returns the rules of which r, a rule about a script with this first line, consists: its interpreter may
+// be executed with the script and the first arguments of r. called is the path by which r names the script, and the
+// kernel passes the path by which a process calls it; so there is a rule for each usual one. resolve and dirs are those
+// of [Rules].
+func (r Rule) interpreted(called, line string, resolve func(paths []string) []string, dirs func() []string) (rules []Rule, err error) {
+	interpreter, argument, _ := strings.Cut(line, " ")
+	argument = strings.TrimSpace(argument)
+	one := Rule{Rule: r.Rule, Name: interpreter, Also: []string{r.Program}}
+	paths := []string{interpreter}
+	if filepath.Base(interpreter) == "env" && argument != "" && !strings.ContainsAny(argument, " -=/") {
+		one.Also = append(one.Also, resolve(paths)...)
+		one.Name, paths, argument = argument, nil, ""
+		for _, dir := range dirs() {
+			paths = append(paths, filepath.Join(dir, one.Name))
+		}
 	}
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	words := strings.Fields(string(line))
-	if len(words) == 0 {
-		words = []string{"its interpreter"}
+	for _, path := range resolve(paths) {
+		one.Program = path
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		if _, script, err := one.shebang(); err != nil || script {
+			return nil, errors.Join(err, r.refused(errs.ErrNotSupported, "", "the interpreter of the script, %s, is a script as well: write the rule about its interpreter", path))
+		}
+		for _, script := range calledBy(called, r.Program) {
+			one.First = slices.Concat([]string{argument}[:min(len(argument), 1)], []string{script}, r.First)
+			rules = append(rules, one)
+		}
+		return rules, nil
 	}
-	interpreter := words[len(words)-1]
-	return r.refused(errs.ErrNotSupported, fmt.Sprintf("allow = [%q, \"env\", %q]", r.Name, filepath.Base(interpreter)+" "+called+" "+strings.Join(r.First, " ")),
-		"the program is a script, and its arguments are those of its interpreter (%s): write the rule about the interpreter", interpreter)
+	return nil, r.refused(errs.ErrNotSupported, "", "the program is a script, and this host lacks its interpreter (%s)", line)
+}
+
+// calledBy returns the paths by which a process usually calls the program that a rule names by the path called: that
+// path, the one after symbolic links, and those in other names of a usual directory of programs, as /bin is of /usr/bin.
+func calledBy(called, real string) []string {
+	list := []string{called}
+	for _, dir := range catalog.ProgramDirs {
+		if same, err := filepath.EvalSymlinks(dir); err == nil && same == filepath.Dir(called) {
+			list = append(list, filepath.Join(dir, filepath.Base(called)))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(append(list, real))
 }
 
 // Programs returns the programs that rules guard, each once, but for those in denied, which are files and directories
@@ -197,6 +247,18 @@ func ProgramDirs() (dirs []string) {
 		}
 	}
 	return dirs
+}
+
+// Also returns the paths of programs that must be executable for rules.
+func Also(rules []Rule) (paths []string) {
+	for _, r := range rules {
+		for _, path := range r.Also {
+			if !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
 }
 
 // Copies returns the paths of programs of this host with the same content, below the usual directories of programs that

@@ -82,6 +82,7 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cach
 	s.Execute = append(onHost(allowed, workspace), real...)
 	rules, missing, err := GuardedRules(tools, workspace)
 	if err == nil {
+		s.Execute = append(s.Execute, guarded.Also(rules)...)
 		s.Guarded, err = guarded.Programs(rules, s.Execute, s.NoExec)
 	}
 	return slices.Concat(notes, more, missing), err

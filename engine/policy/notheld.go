@@ -85,6 +85,12 @@ func (s *Sandbox) argumentsNotHeld() []string {
 	list = append(list, notes...)
 	var seen []string
 	for _, r := range rules {
+		if interpreterText(filepath.Base(r.Program)) != "" {
+			line := "tools.allow " + r.Rule + ": " + filepath.Base(r.Program) + " obeys the file or text that these arguments name, also if a process in the sandbox has written it; data.read-only can hold that"
+			if !slices.Contains(seen, line) {
+				seen = append(seen, line)
+			}
+		}
 		for _, twin := range r.Copies() {
 			if line := "tools.allow " + r.Rule + ": " + twin + " is a copy of the program, and the dynamic linker can start it; a rule with its path and the same arguments has no such gap"; !slices.Contains(seen, line) {
 				seen = append(seen, line)
@@ -109,11 +115,8 @@ func notHeldBy(rule string) (list []string) {
 		}
 		return list
 	}
-	if program, first, ok := catalog.CutArguments(rule); ok {
-		if len(first) > 0 && interpreterText(filepath.Base(program)) != "" {
-			add("the program obeys the file or text that these arguments name, if a process in the sandbox can write it; data.read-only can hold that")
-		}
-		return list
+	if _, _, ok := catalog.CutArguments(rule); ok {
+		return nil // see argumentsNotHeld
 	}
 	path, digest, pinned := catalog.CutDigest(rule)
 	if pinned {
