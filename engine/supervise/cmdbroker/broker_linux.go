@@ -102,7 +102,7 @@ func (b *Broker) serve(conn *fdsock.Conn) {
 	if err != nil || len(files) != stub.Files {
 		return
 	}
-	c, err := readCall(conn)
+	c, err := readCall(conn, b.o.Container.PID())
 	if err != nil {
 		reply(conn, stub.Exit(notExecuted, "snapfs: reading the arguments: "+err.Error()+"\n"))
 		return

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -46,11 +47,11 @@ func restrictionsOf(pid int) (restrictions, error) {
 	return restrictions{status["Seccomp_filters"], status["CapBnd"], "/"}, nil
 }
 
-func proc(pid int, file string) string { return fmt.Sprintf("/proc/%d/%s", pid, file) }
+func procFile(pid int, file string) string { return fmt.Sprintf("/proc/%d/%s", pid, file) }
 
 // statusOf returns the fields of /proc/PID/status.
 func statusOf(pid int) (map[string]string, error) {
-	text, err := vfs.ReadFile(proc(pid, "status"))
+	text, err := vfs.ReadFile(procFile(pid, "status"))
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +68,49 @@ var errNoArguments = errors.New("the process has no arguments, or has ended")
 
 // readCall reads the call of the process that has connected. Its ids are those that the kernel noted then. The rest may
 // change until it is read, and means what it says: the program gets these arguments, and no others.
-func readCall(conn *fdsock.Conn) (*call, error) {
+//
+// If the process has ended, another one of the host may have its number. So the call counts only if the process was one
+// of the container whose pid 1 is init, and lives until all is read.
+func readCall(conn *fdsock.Conn, init int) (*call, error) {
 	pid, uid, gid, err := conn.PeerIDs()
 	if err != nil {
 		return nil, err
 	}
-	c := &call{uid: uid, gid: gid}
-	if c.program, err = os.Readlink(proc(pid, "exe")); err != nil {
+	process, err := proc.Identify(pid)
+	if err != nil {
+		return nil, err
+	}
+	c, err := callOf(pid, uid, gid)
+	if err == nil && (!descends(pid, init) || !proc.Alive(process)) {
+		err = errStranger
+	}
+	return c, err
+}
+
+var errStranger = errors.New("the process has ended, or is none of this sandbox")
+
+// descends reports whether the process init is among the ancestors of the process pid.
+func descends(pid, init int) bool {
+	const deepest = 10_000 // parents change while they are read
+	for range deepest {
+		status, err := statusOf(pid)
+		if err != nil {
+			return false
+		}
+		if pid, err = strconv.Atoi(status["PPid"]); err != nil || pid <= 1 {
+			return false
+		}
+		if pid == init {
+			return true
+		}
+	}
+	return false
+}
+
+// callOf reads the call of the process pid, which had these ids when it connected.
+func callOf(pid int, uid, gid uint32) (c *call, err error) {
+	c = &call{uid: uid, gid: gid}
+	if c.program, err = os.Readlink(procFile(pid, "exe")); err != nil {
 		return nil, err
 	}
 	if c.args, err = strs(pid, "cmdline"); err == nil && len(c.args) == 0 {
@@ -88,7 +125,7 @@ func readCall(conn *fdsock.Conn) (*call, error) {
 	if c.restrictions, err = restrictionsOf(pid); err != nil {
 		return nil, err
 	}
-	if c.root, err = os.Readlink(proc(pid, "root")); err != nil {
+	if c.root, err = os.Readlink(procFile(pid, "root")); err != nil {
 		return nil, err
 	}
 	status, err := statusOf(pid)
@@ -104,7 +141,7 @@ func readCall(conn *fdsock.Conn) (*call, error) {
 		}
 	}
 	if parent, err := strconv.Atoi(status["PPid"]); err == nil {
-		name, _ := vfs.ReadFile(proc(parent, "comm")) // the parent may have ended
+		name, _ := vfs.ReadFile(procFile(parent, "comm")) // the parent may have ended
 		c.by = strings.TrimSpace(string(name))
 	}
 	return c, nil
@@ -112,7 +149,7 @@ func readCall(conn *fdsock.Conn) (*call, error) {
 
 // strs returns the strings of a file in /proc, cmdline or environ, of the process pid.
 func strs(pid int, file string) ([]string, error) {
-	text, err := vfs.ReadFile(proc(pid, file))
+	text, err := vfs.ReadFile(procFile(pid, file))
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}

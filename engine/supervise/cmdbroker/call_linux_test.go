@@ -1,6 +1,7 @@
 package cmdbroker
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/guarded"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -78,5 +80,29 @@ func TestARefusalNamesItsRules(t *testing.T) {
 	c.program = "/usr/bin/python3"
 	if why := b.why(c); why != "/usr/bin/python3 is no program of a rule with arguments" {
 		t.Error(why)
+	}
+}
+
+// A connection whose process is none of the container, as one that has got the number of an ended process, is no call.
+func TestAProcessOutsideOfTheContainerHasNoCall(t *testing.T) {
+	if !descends(os.Getpid(), os.Getppid()) {
+		t.Error("this process does not descend from its parent")
+	}
+	for _, init := range []int{os.Getpid(), 1 << 30, 0} {
+		if descends(os.Getpid(), init) {
+			t.Errorf("this process descends from %d", init)
+		}
+	}
+	ours, theirs, err := fdsock.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	defer ours.Close()
+	if _, err := readCall(ours, os.Getpid()); !errors.Is(err, errStranger) { // the peer is this process itself
+		t.Error(err)
+	}
+	if _, err := readCall(ours, os.Getppid()); err != nil {
+		t.Error(err)
 	}
 }
