@@ -80,18 +80,12 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cach
 		return append(notes, more...), err
 	}
 	s.Execute = append(onHost(allowed, workspace), real...)
-	rules, missing, err := GuardedRules(tools, workspace)
+	rules, missing, err := guarded.Rules(tools, guarded.OnHost, guarded.ProgramDirs)
 	if err == nil {
 		s.Execute = append(s.Execute, guarded.Also(rules)...)
 		s.Guarded, err = guarded.Programs(rules, s.Execute, s.NoExec)
 	}
 	return slices.Concat(notes, more, missing), err
-}
-
-// GuardedRules returns the rules of tools that allow programs only with certain first arguments in a sandbox with the
-// directory workspace, as [guarded.Rules] does.
-func GuardedRules(tools *catalog.Tools, workspace string) (rules []guarded.Rule, notes []string, err error) {
-	return guarded.Rules(tools, func(paths []string) []string { return onHost(paths, workspace) }, guarded.ProgramDirs)
 }
 
 // programs returns the paths of the programs that rules of catalog.Tools allow or deny. A rule that is only a name

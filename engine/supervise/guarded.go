@@ -7,7 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/guarded"
 	"github.com/snapfs/snapfs/engine/supervise/cmdbroker"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -15,7 +15,7 @@ import (
 // startBroker starts the broker of the sandbox's guarded programs, if its policy has rules with arguments. A refused call
 // becomes an event, and is listed with the other attempts.
 func (sv *Manager) startBroker(rec *catalog.Record, h *Supervisor) (err error) {
-	rules, _, err := hostfs.GuardedRules(rec.Policy.Tools, rec.Workspace)
+	rules, _, err := guarded.Rules(rec.Policy.Tools, guarded.OnHost, guarded.ProgramDirs)
 	if err != nil || len(rules) == 0 {
 		return err
 	}
