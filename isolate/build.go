@@ -95,7 +95,7 @@ func (b *builder) seal() {
 func (b *builder) forget() {
 	b.Stage = "naming pid 1"
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NAME), b.Str("snapfs-init"))
-	if start, size := commandLine(); size > 0 {
+	if start, size := launch.CommandLine(); size > 0 {
 		zero := b.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), b.Str("/dev/zero"), launch.Num(unix.O_RDONLY|unix.O_CLOEXEC)).Result()
 		b.Do(unix.SYS_READ, b.Of(zero), launch.Num(start), launch.Num(size)).IgnoreErrors()
 		if size >= 16 {

@@ -24,7 +24,7 @@ func (s Spec) check() error {
 			return mounts.Invalid("%s: an overlay in a user namespace needs UserXattr", m.Target)
 		}
 	}
-	for _, p := range slices.Concat(s.Hide, s.readOnly(), s.NoExec, s.Execute, s.Writable) {
+	for _, p := range slices.Concat(s.Hide, s.readOnly(), s.NoExec, s.Execute, s.Writable, s.Guarded) {
 		if err := mounts.CheckPath(p); err != nil {
 			return err
 		}
@@ -48,6 +48,12 @@ func (s Spec) check() error {
 func (s Spec) checkRest() error {
 	if err := s.checkNetwork(); err != nil {
 		return err
+	}
+	for _, p := range s.Guarded {
+		above := func(list string) bool { return list == p || strings.HasPrefix(p, list+"/") }
+		if s.Execute == nil || slices.ContainsFunc(s.Execute, above) {
+			return mounts.Invalid("%s is guarded, and every process may execute it", p)
+		}
 	}
 	if s.Resolver.Zone() != "" {
 		return mounts.Invalid("a name server with a zone: %s", s.Resolver)

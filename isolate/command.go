@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -29,6 +30,11 @@ type Command struct {
 	// terminal if TTY is set, and /dev/null otherwise. None may be a directory, from which the command could
 	// reach the whole host, nor a terminal, from which a process could read for as long as the container lives.
 	Stdin, Stdout, Stderr *os.File
+	// Guarded, if it is not empty, is the path of [Spec.Guarded] whose program this command executes, whatever Args[0]
+	// is. Its working directory is DirFile, an O_PATH descriptor, instead of Dir. DirFile, Stdin, Stdout and Stderr are
+	// from a process in the container, and may be anything that it had open.
+	Guarded string
+	DirFile *os.File
 	// TTY gives the program a controlling terminal of the container's own, of this size. See [Process.PTY].
 	TTY *Size
 }
@@ -64,13 +70,20 @@ func (c *Command) check(spec Spec) error {
 			}
 		}
 	}
-	if !path.IsAbs(c.Dir) {
+	guarded := c.Guarded != ""
+	if guarded && (c.DirFile == nil || c.TTY != nil || !slices.Contains(spec.Guarded, c.Guarded)) {
+		return badCommand("no guarded program, or without a directory: " + c.Guarded)
+	}
+	if !guarded && !path.IsAbs(c.Dir) {
 		return badCommand("the working directory is not absolute")
 	}
 	if spec.IDs != Same && (!spec.IDs.Has(c.UID) || !spec.IDs.Has(c.GID)) {
 		return badCommand("the user id is outside the sandbox's id range")
 	}
 	files, _ := c.files()
+	if guarded {
+		files = nil
+	}
 	for _, f := range files {
 		if info, err := f.Stat(); err == nil && info.IsDir() {
 			return badCommand("standard input or output is a directory: " + f.Name())
@@ -95,4 +108,14 @@ func (c *Command) files() (files []*os.File, places []int) {
 		}
 	}
 	return files, places
+}
+
+// passed returns the files that a request passes to pid 1: the streams that are set, then the working directory of a
+// guarded program.
+func (c *Command) passed() []*os.File {
+	files, _ := c.files()
+	if c.Guarded != "" {
+		files = append(files, c.DirFile)
+	}
+	return files
 }

@@ -80,7 +80,7 @@ func (c *Command) letReopen(ids IDs) {
 	files, _ := c.files()
 	for _, f := range files {
 		var fs unix.Statfs_t
-		if fd := int(f.Fd()); ids != Same && unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.PIPEFS_MAGIC {
+		if fd := int(f.Fd()); ids != Same && c.Guarded == "" && unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.PIPEFS_MAGIC {
 			_ = unix.Fchmod(fd, 0o666)
 		}
 	}
@@ -146,7 +146,7 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 	}
 	if command != nil {
 		c.pending = newProcess(&c.continues)
-		files, _ = command.files()
+		files = command.passed()
 		command.letReopen(c.builder.spec.IDs)
 	}
 	fds := make([]int, len(files))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/snapfs/snapfs/isolate/landlock"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,7 +71,7 @@ func imprison(t *testing.T, spec Spec) {
 		t.Errorf("%+v", st)
 	}
 	want := len(attempts)
-	if spec.Network == NetworkHost && landlockABI() < scopeABI { // the level reports the open attempt
+	if spec.Network == NetworkHost && landlock.ABI() < scopeABI { // the level reports the open attempt
 		want--
 		if said := container.Level().String(); !strings.Contains(out, "DONE     use the host's abstract socket\n") || !strings.Contains(said, "abstract unix sockets") {
 			t.Errorf("%s\n%s", said, out)

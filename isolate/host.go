@@ -4,8 +4,6 @@ package isolate
 
 import (
 	"os"
-	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,32 +31,4 @@ func callerFacts(spec *Spec) hostFacts {
 		}
 	}
 	return h
-}
-
-// landlockABI returns the version of the kernel's Landlock (landlock(7)), by which a container's access to
-// files and sockets is restricted; 0 if the kernel has none.
-func landlockABI() int {
-	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
-	abi, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
-	if errno != 0 {
-		return 0
-	}
-	return int(abi)
-}
-
-// commandLine returns the address and size of this program's arguments in memory, which the kernel stores
-// consecutively, so that pid 1 can blank its copy of them. The strings of os.Args still point there, unless
-// the program changed them.
-func commandLine() (start uintptr, size int) {
-	for i, a := range os.Args {
-		at := uintptr(unsafe.Pointer(unsafe.StringData(a)))
-		if i == 0 {
-			start = at
-		}
-		if at != start+uintptr(size) {
-			break
-		}
-		size += len(a) + 1
-	}
-	return start, size
 }

@@ -5,11 +5,11 @@ package isolate
 import (
 	"errors"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/isolate/internal/notes"
 	"github.com/snapfs/snapfs/isolate/launch"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
@@ -21,6 +21,12 @@ import (
 // Cost: ten system calls. Errors: [errs.ErrClosed]; errors for whatever else the container has done to the
 // directory.
 func (c *Container) Notify(name string, content []byte) error {
+	return c.inNotes(func(dir *os.File) error { return notes.Put(dir, name, content) })
+}
+
+// inNotes calls do with the container's directory /run/snapfs, which it makes if needed, and with the ids of the
+// container's root.
+func (c *Container) inNotes(do func(dir *os.File) error) error {
 	root, err := c.Root()
 	if err != nil {
 		return err
@@ -32,7 +38,7 @@ func (c *Container) Notify(name string, content []byte) error {
 		if own, err := ownMount(root, run); err != nil || !own { // when its mounts are gone, /run is a directory of the tree below
 			return errors.Join(closed("notifying the sandbox"), err)
 		}
-		err = asRoot(int(c.level.IDs.Base), func() error { return put(int(run.Fd()), name, content) })
+		err = notes.In(run, mounts.Notes, int(c.level.IDs.Base), do)
 	}
 	if err != nil {
 		return launch.HostError("notifying the sandbox", err)
@@ -90,44 +96,4 @@ func ownMount(root, dir *os.File) (bool, error) {
 	var r, d unix.Stat_t
 	err := errors.Join(unix.Fstat(int(root.Fd()), &r), unix.Fstat(int(dir.Fd()), &d))
 	return r.Dev != d.Dev, err
-}
-
-// asRoot calls do with the fsuid and fsgid of the container's root, the id base on the host, because in a
-// filesystem mounted in the container no other id can own a file (EOVERFLOW). With base 0 the ids stay.
-func asRoot(base int, do func() error) error {
-	if base == 0 {
-		return do()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := errors.Join(unix.Setfsgid(base), unix.Setfsuid(base)); err != nil {
-		return err
-	}
-	err := do()
-	return errors.Join(err, unix.Setfsuid(0), unix.Setfsgid(0)) // root regains its capabilities with its id
-}
-
-func put(run int, name string, content []byte) error {
-	if err := unix.Mkdirat(run, mounts.Notes, 0o755); err != nil && err != unix.EEXIST {
-		return err
-	}
-	dir, err := vfs.OpenBeneath(run, mounts.Notes, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	tmp := "." + name
-	if err := unix.Unlinkat(int(dir.Fd()), tmp, 0); err != nil && err != unix.ENOENT {
-		return err
-	}
-	fd, err := unix.Openat(int(dir.Fd()), tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return err
-	}
-	f := os.NewFile(uintptr(fd), tmp)
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil { // independent of the umask
-		return err
-	}
-	return unix.Renameat(int(dir.Fd()), tmp, int(dir.Fd()), name)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate/landlock"
 )
 
 // afterLinks returns a program's path without symbolic links, which no rule follows.
@@ -59,7 +60,7 @@ func TestDeniedProgramsAreNotExecuted(t *testing.T) {
 
 func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlockABI() < executeABI {
+		if landlock.ABI() < executeABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		spec.Execute = []string{afterLinks(t, "/usr/bin/sh"), "/usr/bin/cat", "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/mkdir", "/usr/bin/chmod", "/usr/bin/nobody", "/usr/lib/git-core"}
@@ -83,7 +84,7 @@ func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
 
 func TestOnlyWritablePathsAreWritten(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlockABI() < writeABI {
+		if landlock.ABI() < writeABI {
 			treetest.Skip(t, "Landlock ABI 3", "the kernel is older")
 		}
 		home := open(t, spec)

@@ -39,9 +39,10 @@ type pid1 struct {
 	die     launch.Step
 	inbox   int // offset of the msghdr that receives requests
 	fds     [maxRequestFDs]launch.Cell
+	domains domains
 }
 
-const maxRequestFDs = 3
+const maxRequestFDs = 4
 
 // dying adds the system call by which pid 1 exits. Unless set otherwise, an error of any system call that is
 // added after it leads there.

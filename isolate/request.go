@@ -32,6 +32,9 @@ func (b *builder) command(c Command) (first launch.Step, l execResult) {
 		nfds = 2
 	}
 	streams := c.streams(slave, b.p1.fds[:])
+	if c.Guarded != "" {
+		streams = append(streams, b.p1.fds[len(c.passed())-1]) // the working directory
+	}
 	started, pid, _, seq, fds := b.Message(reportStarted, nfds)
 	report := b.report(started, seq, streams, fds)
 	refused, _, _, seq, _ := b.Message(reportRefused, 0)
@@ -95,7 +98,8 @@ func (b *builder) terminal(c Command, master, slave launch.Cell) {
 }
 
 // child adds the steps of the process that the step fork of pid 1 forks for the command c. slave and streams
-// are the cells with the descriptors of its terminal and its three standard streams. An error ends that
+// are the cells with the descriptors of its terminal and its three standard streams, and of its working directory if
+// the program is guarded. An error ends that
 // process with status 127; the supervisor reads the error from the image.
 func (b *builder) child(c Command, slave launch.Cell, streams []launch.Cell, fork launch.Step) execResult {
 	b.Last = 0
@@ -110,13 +114,17 @@ func (b *builder) child(c Command, slave launch.Cell, streams []launch.Cell, for
 	for i := range 3 {
 		b.Do(unix.SYS_DUP3, b.Of(streams[i]), launch.Num(i), launch.Num(0)).Tolerate(unix.EBADF)
 	}
-	b.Do(unix.SYS_CLOSE_RANGE, launch.Num(3), launch.Num(^uint32(0)), launch.Num(0))
+	b.confine(c, streams[len(streams)-1])
 	b.Do(unix.SYS_UMASK, b.Of(b.p1.umask))
 	if b.spec.IDs != Same {
 		b.become(c)
 	}
 	b.Stage = "entering the working directory"
-	b.Do(unix.SYS_CHDIR, b.Str(c.Dir)).Path(c.Dir)
+	if c.Guarded != "" {
+		b.Do(unix.SYS_FCHDIR, launch.Num(dirFD))
+	} else {
+		b.Do(unix.SYS_CHDIR, b.Str(c.Dir)).Path(c.Dir)
+	}
 	b.Stage = "resetting signals"
 	b.Do(unix.SYS_RT_SIGACTION, launch.Num(unix.SIGPIPE), b.Words(0, 0, 0, 0), launch.Num(0), launch.Num(8))
 	b.Do(unix.SYS_RT_SIGPROCMASK, launch.Num(unix.SIG_SETMASK), b.Words(0), launch.Num(0), launch.Num(8))
@@ -148,6 +156,9 @@ func (b *builder) execute(c Command) execResult {
 	l := execResult{name: c.Args[0], dir: c.Dir, reached: b.NewCell(0)}
 	argv, envp := b.Strs(c.Args), b.Strs(c.Env)
 	b.Do(launch.Load, launch.Num(1)).To(l.reached)
+	if c.Guarded != "" {
+		return b.executeGuarded(c, argv, envp, l)
+	}
 	for _, p := range candidates(c.Args[0], c.Env) {
 		try := b.NewCell(0)
 		b.Do(unix.SYS_EXECVE, b.Str(p), argv, envp).To(try).IgnoreErrors()

@@ -56,6 +56,11 @@ type Spec struct {
 	// unchanged programs are stored, which only this user may reach, or "".
 	Digests     []Digest
 	DigestCache string
+	// Guarded are the absolute paths inside the container of programs that no process can execute or read there: at each
+	// path is a stub (package stub), which has the supervisor decide. Only a command with [Command.Guarded] executes one,
+	// and no process outside of that command can trace it. Execute must not be nil, and must have none of them, nor a
+	// directory above one. A path that does not exist is skipped, and so is one with a symbolic link.
+	Guarded []string
 	// Writable, if it is not nil, are the absolute paths inside the container of the only files and directories, with
 	// everything below them, that can be written, created, renamed or removed, besides /tmp, /dev, /run and /proc. Paths
 	// are skipped as in Execute. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for
@@ -211,7 +216,7 @@ const MaxFurther = mounts.MaxFurther
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
 		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, Redacted: s.Redacted, ReadOnly: s.readOnly(), NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
-		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs, Images: s.Images,
+		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs, Images: s.Images, Guarded: s.Guarded,
 	}
 }
 
@@ -252,6 +257,9 @@ func (s Spec) String() string {
 	}
 	if s.Execute != nil {
 		fmt.Fprintln(&b, "execute only", strings.Join(s.Execute, " "))
+	}
+	for _, p := range s.Guarded {
+		fmt.Fprintln(&b, "guarded", p)
 	}
 	for _, d := range s.Digests {
 		fmt.Fprintln(&b, "digest", d.Path, d.SHA256)

@@ -12,7 +12,9 @@ import (
 
 	"github.com/snapfs/snapfs/isolate/internal/nofile"
 	"github.com/snapfs/snapfs/isolate/internal/sysv"
+	"github.com/snapfs/snapfs/isolate/landlock"
 	"github.com/snapfs/snapfs/isolate/launch"
+	"github.com/snapfs/snapfs/isolate/stub"
 )
 
 // fork forks pid 1, which executes the system calls that need nothing but the spec, up to a point at which it
@@ -43,7 +45,7 @@ func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 // equip maps the ids of pid 1, whose process id is pid, and adds the system calls that create the parts that
 // every container has. ctl is the supervisor's end of the control socket.
 func (b *builder) equip(pid, ctl int) error {
-	b.host.landlock = landlockABI() // here, as what LookAround finds: only steps after the fork need it
+	b.host.landlock = landlock.ABI() // here, as what LookAround finds: only steps after the fork need it
 	if err := b.LookAround(); err != nil {
 		return err
 	}
@@ -74,7 +76,11 @@ func (b *builder) equip(pid, ctl int) error {
 // descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
-	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
+	var err error
+	if len(spec.Guarded) > 0 {
+		b.Planner.Spec.Stub, err = stub.Program()
+	}
+	if err := errors.Join(err, b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
 		return execResult{}, err
 	}
 	last := b.Last
@@ -92,7 +98,7 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	b.sendRoot()
 	b.Stage = "keeping the terminals"
 	b.Do(unix.SYS_DUP3, b.Of(b.Terminals()), launch.Num(b.p1.pts), launch.Num(unix.O_CLOEXEC)).Tolerate(unix.EINVAL)
-	b.closeAll(slices.Concat(streams, []int{b.p1.ctl, b.p1.pts}))
+	b.closeAll(slices.Concat(streams, []int{b.p1.ctl, b.p1.pts}, b.GuardedFDs()))
 	b.limit()
 	b.forget()
 	b.watch()

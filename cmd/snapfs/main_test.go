@@ -62,7 +62,7 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 	}
 	treetest.OncePerRun(t)
 	// What depends on who runs it: the rest runs the same code for every user.
-	byUser := []string{"accounts", "doctor", "exec", "hidden", "limits", "machine", "net", "new", "open", "pool", "promote", "rm", "run", "secretfile"}
+	byUser := []string{"accounts", "arguments", "doctor", "exec", "hidden", "limits", "machine", "net", "new", "open", "pool", "promote", "rm", "run", "secretfile"}
 	if treetest.Long(t) {
 		byUser = nil
 	}

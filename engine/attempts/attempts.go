@@ -113,9 +113,13 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	case !isolate.Observes():
 		return nil, nil
 	}
+	allow := spec.Execute
+	if len(spec.Guarded) > 0 { // whose stubs every process may execute
+		allow = slices.Concat(allow, spec.Guarded)
+	}
 	l = &Log{
 		rec: rec, events: log, at: map[string]int{}, programs: map[string]bool{}, refusals: map[string]int{},
-		deny: spec.NoExec, allow: spec.Execute, readOnly: spec.ReadOnly, writable: spec.Writable,
+		deny: spec.NoExec, allow: allow, readOnly: spec.ReadOnly, writable: spec.Writable,
 	}
 	if files {
 		l.secrets = map[string]bool{}

@@ -14,6 +14,9 @@ import (
 //   - a directory with /*, for everything in and below it;
 //   - the name of a program in the usual directories of programs;
 //   - dpkg: with the name of a Debian package, for the programs that it installed.
+//
+// In Allow, a path or a name may be followed by words, each after one space, as "git status": the program can then be
+// executed only with these words as its first arguments.
 type Tools struct {
 	// Allow lists the only programs to execute; nil means all, and an empty list none.
 	Allow []string `json:"allow,omitzero"`
@@ -58,6 +61,24 @@ func (t *Tools) HasDigests() bool {
 	})
 }
 
+// CutArguments returns the program and the first arguments of a rule of [Tools.Allow], as "git status". ok is false for
+// a rule without arguments, which it returns as program.
+func CutArguments(rule string) (program string, first []string, ok bool) {
+	program, words, ok := strings.Cut(rule, " ")
+	if !ok {
+		return rule, nil, false
+	}
+	return program, strings.Split(words, " "), true
+}
+
+// HasArguments reports whether t allows a program only with certain first arguments. t may be nil.
+func (t *Tools) HasArguments() bool {
+	return t != nil && slices.ContainsFunc(t.Allow, func(rule string) bool {
+		_, _, ok := CutArguments(rule)
+		return ok
+	})
+}
+
 // Rule returns the rule of t, as the user wrote it, that forbids a sandbox to execute program, or "" if
 // program may run. program is a name or an absolute path; Rule follows no links. installs reports whether a
 // Debian package installed the program at an absolute path. t may be nil: everything may run.
@@ -66,7 +87,8 @@ func (t *Tools) Rule(program string, installs func(pkg, program string) bool) st
 		return ""
 	}
 	names := func(rule string) bool {
-		rule, _, _ = CutDigest(rule) // the content was compared when the sandbox started
+		rule, _, _ = CutDigest(rule)    // the content was compared when the sandbox started
+		rule, _, _ = CutArguments(rule) // the broker of commands compares them
 		return ToolMatches(rule, program, installs)
 	}
 	if i := slices.IndexFunc(t.Deny, names); i >= 0 {

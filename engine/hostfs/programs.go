@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/guarded"
 	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -60,7 +61,7 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cach
 	if tools == nil {
 		return nil, nil
 	}
-	dirs := sync.OnceValue(programDirs)
+	dirs := sync.OnceValue(guarded.ProgramDirs)
 	denied, real, notes, err := programs("deny", tools.Deny, cache.EveryProgram, dirs)
 	if err != nil {
 		return nil, err
@@ -78,17 +79,24 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cach
 			s.Digests = append(s.Digests, isolate.Digest{Path: onHost([]string{path}, workspace)[0], SHA256: digest})
 		}
 	}
-	allowed, real, more, err := programs("allow", tools.Allow, cache.Programs, dirs)
-	if tools.Allow != nil {
-		s.Execute = append(onHost(allowed, workspace), real...)
+	plain := slices.DeleteFunc(slices.Clone(tools.Allow), func(rule string) bool { _, _, ok := catalog.CutArguments(rule); return ok })
+	allowed, real, more, err := programs("allow", plain, cache.Programs, dirs)
+	if err != nil || tools.Allow == nil {
+		return append(notes, more...), err
 	}
-	return append(notes, more...), err
+	s.Execute = append(onHost(allowed, workspace), real...)
+	rules, missing, err := guarded.Rules(tools, guarded.OnHost, guarded.ProgramDirs)
+	if err == nil {
+		s.Execute = append(s.Execute, guarded.Also(rules)...)
+		s.Guarded, err = guarded.Programs(rules, s.Execute, s.NoExec)
+	}
+	return slices.Concat(notes, more, missing), err
 }
 
 // programs returns the paths of the programs that rules of catalog.Tools allow or deny. A rule that is only a name
 // becomes a path in each usual directory of programs. real are the programs of packages, whose paths have no symbolic
 // links. list is the name of the rules' list, for notes, which are those of limitPrograms. find finds those
-// of a package, as [dpkg.Programs] does, and dirs is [programDirs].
+// of a package, as [dpkg.Programs] does, and dirs is [guarded.ProgramDirs].
 func programs(list string, rules []string, find func(pkg string) ([]string, bool, error), dirs func() []string) (paths, real, notes []string, err error) {
 	paths = []string{}
 	seen := map[string]bool{}
@@ -122,15 +130,4 @@ func programs(list string, rules []string, find func(pkg string) ([]string, bool
 		}
 	}
 	return paths, real, notes, nil
-}
-
-// programDirs returns the usual directories of programs that exist, after symbolic links, each once: /bin is /usr/bin
-// on most machines.
-func programDirs() (dirs []string) {
-	for _, dir := range catalog.ProgramDirs {
-		if real, err := filepath.EvalSymlinks(dir); err == nil && !slices.Contains(dirs, real) {
-			dirs = append(dirs, real)
-		}
-	}
-	return dirs
 }

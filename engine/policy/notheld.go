@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/guarded"
 	"github.com/snapfs/snapfs/internal/dpkg"
 )
 
@@ -42,7 +43,14 @@ func (s *Sandbox) NotHeld() []string {
 	for _, rule := range s.Tools.Allow {
 		list = append(list, notHeldBy(rule)...)
 	}
-	if slices.ContainsFunc(s.Tools.Allow, func(rule string) bool { _, _, ok := catalog.CutDigest(rule); return !ok }) {
+	if s.Tools.HasArguments() {
+		list = append(list, s.argumentsNotHeld()...)
+	}
+	if slices.ContainsFunc(s.Tools.Allow, func(rule string) bool {
+		_, _, pinned := catalog.CutDigest(rule)
+		_, _, arguments := catalog.CutArguments(rule)
+		return !pinned && !arguments
+	}) {
 		list = append(list, "tools.allow: a process that may write to an allowed program can change what it does; a rule with a digest (@sha256:) has no such gap")
 	}
 	return list
@@ -60,6 +68,38 @@ var labelsNotHeld = []string{
 		"content that a file gets while the sandbox runs is known to its network from the next start on",
 }
 
+// argumentsNotHeld returns the sentences of [Sandbox.NotHeld] about the rules with arguments of tools.allow.
+func (s *Sandbox) argumentsNotHeld() []string {
+	list := []string{
+		"tools.allow with arguments: the first arguments are held, and not what the program does then: with further arguments, " +
+			"and with its configuration, hooks, aliases, pagers and libraries, as far as a process in the sandbox can write these",
+		"tools.allow with arguments: what such a program starts itself can start it again with any arguments, by /proc/PID/exe",
+		"tools.allow with arguments: a copy of the program, brought in or built inside, can be started by the dynamic linker",
+		"tools.allow with arguments: the program has the rights of the sandbox, also if a process that calls it has given up some by Landlock; " +
+			"of one that did by seccomp, capabilities or its root directory the call is refused",
+	}
+	rules, notes, err := guarded.Rules(&s.Tools, guarded.OnHost, guarded.ProgramDirs)
+	if err != nil {
+		return append(list, "a sandbox does not start here: "+err.Error())
+	}
+	list = append(list, notes...)
+	var seen []string
+	for _, r := range rules {
+		if interpreterText(filepath.Base(r.Program)) != "" {
+			line := "tools.allow " + r.Rule + ": " + filepath.Base(r.Program) + " obeys the file or text that these arguments name, also if a process in the sandbox has written it; data.read-only can hold that"
+			if !slices.Contains(seen, line) {
+				seen = append(seen, line)
+			}
+		}
+		for _, twin := range r.Copies() {
+			if line := "tools.allow " + r.Rule + ": " + twin + " is a copy of the program, and the dynamic linker can start it; a rule with its path and the same arguments has no such gap"; !slices.Contains(seen, line) {
+				seen = append(seen, line)
+			}
+		}
+	}
+	return append(list, seen...)
+}
+
 // notHeldBy returns, as sentences for [Sandbox.NotHeld], how a process can get around rule, one of tools.allow.
 func notHeldBy(rule string) (list []string) {
 	add := func(what string) { list = append(list, "tools.allow "+rule+": "+what) }
@@ -74,6 +114,9 @@ func notHeldBy(rule string) (list []string) {
 			}
 		}
 		return list
+	}
+	if _, _, ok := catalog.CutArguments(rule); ok {
+		return nil // see argumentsNotHeld
 	}
 	path, digest, pinned := catalog.CutDigest(rule)
 	if pinned {

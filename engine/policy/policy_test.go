@@ -281,6 +281,14 @@ func TestTheSiteBoundsPackagesAndDigests(t *testing.T) {
 		{"dpkg:no-such-pkg0", "/usr/bin/git", false},
 		{"git", "git", true},
 		{"/opt/bin/*", "git", false},
+		{"git", "git status", true},
+		{"git status", "git status -s", true},
+		{"git status", "git", true}, // as git status
+		{"git status", "git push", false},
+		{"git status -s", "git status --short", false},
+		{"git status", "/usr/bin/git", false},
+		{"/usr/bin/*", "/usr/bin/git status", true},
+		{"/opt/bin/*", "git status", false},
 	} {
 		site := policy.Site{Sandbox: policy.Sandbox{Tools: catalog.Tools{Allow: []string{c.site}}}}
 		p := catalog.Policy{Tools: &catalog.Tools{Allow: []string{c.mine}}}
@@ -291,9 +299,42 @@ func TestTheSiteBoundsPackagesAndDigests(t *testing.T) {
 	}
 }
 
+// A rule with arguments is narrowed to what the administrator's policy allows, and never widened.
+func TestTheSiteBoundsArguments(t *testing.T) {
+	for _, c := range []struct{ site, mine, want string }{
+		{"git status,git diff", "git", "git status,git diff"},
+		{"git status,git diff", "git diff --stat,git push", "git diff --stat"},
+		{"/usr/bin/git", "git status", "/usr/bin/git status"},
+	} {
+		site := policy.Site{Sandbox: policy.Sandbox{Tools: catalog.Tools{Allow: strings.Split(c.site, ",")}}}
+		p := catalog.Policy{Tools: &catalog.Tools{Allow: strings.Split(c.mine, ",")}}
+		site.Bound(&p)
+		if got := strings.Join(p.Tools.Allow, ","); got != c.want {
+			t.Errorf("%s within %s: %s, want %s", c.mine, c.site, got, c.want)
+		}
+	}
+}
+
+// A rule of allow may have arguments, each a word as the program gets it; a rule of deny may not.
+func TestRulesWithArguments(t *testing.T) {
+	for rule, want := range map[string]string{
+		"git status": "", "/usr/bin/git diff --stat": "", "python3 check.py": "", "npm run a:b": "",
+		"git ": "empty argument", "git  status": "empty argument", "git st*": "pattern", "sh -c $x": "of a shell", `git "a"`: "of a shell", "git\tx": "arguments",
+		"/usr/bin/* x": "no single program", "dpkg:git x": "no single program", "/usr/bin/git@sha256:" + strings.Repeat("0", 64) + " x": "a digest", "./git x": "is relative",
+	} {
+		_, err := policy.Parse("p", []byte("[tools]\nallow = ["+strconv.Quote(rule)+"]"))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", rule, err, want)
+		}
+		if _, err := policy.Parse("p", []byte("[tools]\ndeny = ["+strconv.Quote(rule)+"]")); err == nil {
+			t.Errorf("deny %s: no error", rule)
+		}
+	}
+}
+
 func TestRulesAboutPackages(t *testing.T) {
 	for rule, want := range map[string]string{
-		"dpkg:git": "", "dpkg:libc6:amd64": "", "dpkg:": "names no package", "dpkg:../x": "names no package", "dpkg:git push": "has arguments", "rpm:git": "is no program",
+		"dpkg:git": "", "dpkg:libc6:amd64": "", "dpkg:": "names no package", "dpkg:../x": "names no package", "dpkg:git push": "has arguments", "git push": "has arguments", "rpm:git": "is no program",
 		"sha256:00": "has no path", "/bin/x@sha256:00": "has no SHA-256 digest", "x@sha256:" + strings.Repeat("0", 64): "names no single program",
 	} {
 		_, err := policy.Parse("p", []byte("[tools]\nallow = ['"+rule+"']\ndeny = ['"+rule+"']"))

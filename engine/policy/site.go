@@ -248,6 +248,9 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 // allows: mine itself, or nothing. For the name of a program without a path, which stands for a program in each usual
 // directory, it returns the paths in those directories that the policy allows.
 func (s *Site) allowedOf(mine string) (rules []string) {
+	if program, first, ok := catalog.CutArguments(mine); ok {
+		return s.allowedWith(program, first)
+	}
 	allows := func(mine string) bool {
 		return slices.ContainsFunc(s.Sandbox.Tools.Allow, func(rule string) bool { return allowsAll(rule, mine) })
 	}
@@ -256,11 +259,42 @@ func (s *Site) allowedOf(mine string) (rules []string) {
 		if allows(mine) {
 			return []string{mine}
 		}
-		return nil
+		return s.withArguments(mine)
 	}
 	for _, dir := range catalog.ProgramDirs {
 		if program := dir + "/" + mine; allows(program) {
 			rules = append(rules, program)
+		}
+	}
+	if rules == nil {
+		return s.withArguments(mine)
+	}
+	return rules
+}
+
+// withArguments returns the rules of the administrator's policy that allow program, as a rule names it, only with
+// certain first arguments.
+func (s *Site) withArguments(program string) (rules []string) {
+	for _, rule := range s.Sandbox.Tools.Allow {
+		if theirs, _, ok := catalog.CutArguments(rule); ok && theirs == program {
+			rules = append(rules, rule)
+		}
+	}
+	return rules
+}
+
+// allowedWith returns rules for those programs that a rule allows with these first arguments and the administrator's
+// policy allows, too: with any arguments, or with the same program's name and the first of them.
+func (s *Site) allowedWith(program string, first []string) (rules []string) {
+	words := " " + strings.Join(first, " ")
+	for _, rule := range s.withArguments(program) {
+		if _, theirs, _ := catalog.CutArguments(rule); len(theirs) <= len(first) && slices.Equal(theirs, first[:len(theirs)]) {
+			return []string{program + words}
+		}
+	}
+	for _, one := range s.allowedOf(program) {
+		if _, _, ok := catalog.CutArguments(one); !ok {
+			rules = append(rules, one+words)
 		}
 	}
 	return rules

@@ -161,6 +161,35 @@ func planProgram(args []string) (attempt, error) {
 	}}, nil
 }
 
+// planArguments plans a probe that tries to execute the program args[0], which ignores its arguments and exits with
+// status 0, with another first argument than the policy of the sandbox allows.
+func planArguments(args []string) (attempt, error) {
+	return attempt{"execute " + args[0] + " with another argument than the rule", func() outcome {
+		statusWith := func(argument string) (int, error) {
+			p, err := os.StartProcess(args[0], []string{args[0], argument}, &os.ProcAttr{Files: []*os.File{nil, nil, nil}}) //nolint:forbidigo // whether it is executed is the question
+			if err != nil {
+				return 0, err
+			}
+			state, err := p.Wait()
+			if err != nil {
+				return 0, err
+			}
+			return state.ExitCode(), nil
+		}
+		const refused = 126
+		if status, err := statusWith(AllowedArgument); err != nil || status != 0 {
+			return untried("with the argument of the rule: status %d, %v", status, err)
+		}
+		switch status, err := statusWith("other"); {
+		case err != nil:
+			return untried("%v", err)
+		case status == refused:
+			return held("refused, and with the argument of the rule executed")
+		}
+		return crossed("it was executed")
+	}}, nil
+}
+
 type process struct {
 	pid   int
 	start string

@@ -25,6 +25,7 @@ func ruleProbes() []Probe {
 		{Name: "tools", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "tools-allow", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "tools-digest", Args: []string{"PROGRAM"}, plan: planProgram},
+		{Name: "tools-arguments", Args: []string{"PROGRAM"}, plan: planArguments},
 		{Name: "other-name", Args: []string{"PATH", "TEXT"}, plan: planOtherName},
 		{Name: "secret", Args: []string{"VARIABLE", "SHA256"}, plan: planSecret},
 		{Name: "tokens", Args: []string{"HOST:PORT"}, plan: planTokens},

@@ -10,3 +10,7 @@ const (
 	ProofBudget = 200
 	ProofUsage  = 180
 )
+
+// AllowedArgument is the only first argument with which the policy of the sandbox lets the program of the probe
+// tools-arguments be executed.
+const AllowedArgument = "allowed"

@@ -63,11 +63,12 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 }
 
 // startsLater reports whether a sandbox's first command starts in the finished container, and not with it: the proxy
-// makes the placeholders of secrets first, and programs are compared with their digests. Errors: those of
+// makes the placeholders of secrets first, programs are compared with their digests, and the broker of guarded programs
+// needs the container. Errors: those of
 // [hostfs.Brokered].
 func startsLater(p catalog.Policy) (bool, error) {
 	brokered, err := hostfs.Brokered(p)
-	return brokered || p.Tools.HasDigests(), err
+	return brokered || p.Tools.HasDigests() || p.Tools.HasArguments(), err
 }
 
 // A containerStart starts a sandbox's container for startContainer, in as many attempts as it needs.
@@ -291,6 +292,9 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 		if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, h.Journal); err != nil {
 			return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 		}
+	}
+	if err := sv.startBroker(rec, h); err != nil {
+		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
 	h.Resources.Disk = sv.sandboxes.GaugeOf(rec)
 	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))

@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise/cmdbroker"
 	"github.com/snapfs/snapfs/engine/supervise/drift"
 	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/engine/supervise/resources"
@@ -52,12 +53,14 @@ type Supervisor struct {
 	cancelReading func()
 	record        func() // records originals of what was changed; nil for an ephemeral sandbox
 	Resources     *resources.Resources
-	idMappers     *idMappers             // of its trees, or nil
-	Proxy         *egress.Proxy          // of an allowed network, or nil
-	Journal       *egress.Journal        // of the network; nil while there is neither a proxy nor a client
-	forwards      *ports.Forwards        // of the host's ports; serve sets it, and the functions above
-	Refused       []egress.RefusedAccess // by the proxy; set by Close
-	Attempts      *attempts.Log          // what the programs tried, or nil where that is not observed
+	idMappers     *idMappers                      // of its trees, or nil
+	Proxy         *egress.Proxy                   // of an allowed network, or nil
+	Journal       *egress.Journal                 // of the network; nil while there is neither a proxy nor a client
+	forwards      *ports.Forwards                 // of the host's ports; serve sets it, and the functions above
+	Refused       []egress.RefusedAccess          // by the proxy; set by Close
+	Attempts      *attempts.Log                   // what the programs tried, or nil where that is not observed
+	commands      *cmdbroker.Broker               // of guarded programs, or nil
+	last          atomic.Pointer[isolate.Command] // of those started from outside
 	deadlines     *deadlines
 	Monitor       *serverMonitor
 	timers        []func()          // called by Close
@@ -199,6 +202,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	if h.Proxy != nil {
 		h.Refused = h.Proxy.Close()
 	}
+	err = errors.Join(err, h.commands.Close())
 	h.Hit = h.Resources.LimitHit()
 	h.drift.Wait()
 	h.mu.Lock()
@@ -279,6 +283,9 @@ func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(
 		return nil, err
 	}
 	c.Env = h.Proxy.Variables(hostfs.NameSandbox(c.Env, h.deadlines.rec.Name))
+	if c.Guarded == "" {
+		h.last.Store(&isolate.Command{Env: c.Env, UID: c.UID})
+	}
 	p, err := h.Container.Exec(ctx, c)
 	if err == nil {
 		started(p)

@@ -96,6 +96,15 @@ func (p *Conn) Accept() (*Conn, error) {
 	}
 }
 
+// PeerIDs returns the process at the other end, and the user and group ids that it had when the connection was made.
+func (p *Conn) PeerIDs() (pid int, uid, gid uint32, err error) {
+	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return int(cred.Pid), cred.Uid, cred.Gid, nil
+}
+
 // PeerUID returns the user id that the process at the other end had when the connection was made.
 func (p *Conn) PeerUID() (uint32, error) {
 	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)

@@ -24,6 +24,7 @@ import (
 // grows.
 type Image struct {
 	mem   []byte
+	base  uint64 // the address of mem in the process that executes it, or 0: the same as here
 	used  int
 	end   int // of the usable memory
 	Last  int // offset of the step that precedes the next one, or 0
@@ -87,7 +88,7 @@ func NewImage() (*Image, error) {
 
 // Free unmaps the memory of the image, after the process that executes it has ended. It may be called twice.
 func (im *Image) Free() {
-	if im.mem != nil {
+	if im.mem != nil && im.base == 0 {
 		unix.Munmap(im.mem) //nolint:errcheck // the kernel gave it
 		im.mem = nil
 	}
@@ -124,6 +125,9 @@ func (im *Image) Rewind(r Region) {
 // The address is the same in every process that shares the image. Go's collector neither moves nor frees this
 // memory.
 func (im *Image) Addr(off int) uint64 {
+	if im.base != 0 {
+		return im.base + uint64(off)
+	}
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
 }
 

@@ -20,10 +20,22 @@ TEXT ·fork(SB), NOSPLIT|NOFRAME, $0-48
 	MOVQ	$435, AX	// clone3
 	SYSCALL
 	TESTQ	AX, AX
-	JZ	step
+	JZ	child
 	MOVQ	AX, pid+32(FP)
 	RET
+child:
+	JMP	·loop(SB)
 
+// func loopBounds() (start, end unsafe.Pointer)
+TEXT ·loopBounds(SB), NOSPLIT, $0-16
+	LEAQ	·loop(SB), AX
+	MOVQ	AX, start+0(FP)
+	LEAQ	·loopEnd(SB), AX
+	MOVQ	AX, end+8(FP)
+	RET
+
+// loop works through the steps from BX on. Its instructions do not depend on their address.
+TEXT ·loop(SB), NOSPLIT|NOFRAME, $0-0
 step:
 	MOVL	88(BX), R13	// which arguments are cells
 	MOVQ	8(BX), DI
@@ -89,3 +101,6 @@ error:
 	MOVL	AX, 8(R12)
 	MOVQ	72(BX), BX
 	JMP	step
+
+TEXT ·loopEnd(SB), NOSPLIT|NOFRAME, $0-0
+	RET

@@ -14,10 +14,22 @@ TEXT ·fork(SB), NOSPLIT|NOFRAME, $0-48
 	MOVD	head+24(FP), R20
 	MOVD	$435, R8	// clone3
 	SVC
-	CBZ	R0, step
+	CBZ	R0, child
 	MOVD	R0, pid+32(FP)
 	RET
+child:
+	B	·loop(SB)
 
+// func loopBounds() (start, end unsafe.Pointer)
+TEXT ·loopBounds(SB), NOSPLIT, $0-16
+	MOVD	$·loop(SB), R0
+	MOVD	R0, start+0(FP)
+	MOVD	$·loopEnd(SB), R0
+	MOVD	R0, end+8(FP)
+	RET
+
+// loop works through the steps from R19 on. Its instructions do not depend on their address.
+TEXT ·loop(SB), NOSPLIT|NOFRAME, $0-0
 step:
 	MOVWU	88(R19), R21	// which arguments are cells
 	MOVD	8(R19), R0
@@ -73,3 +85,6 @@ error:
 	MOVW	R0, 8(R20)
 	MOVD	72(R19), R19
 	B	step
+
+TEXT ·loopEnd(SB), NOSPLIT|NOFRAME, $0-0
+	RET

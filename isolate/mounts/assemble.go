@@ -40,6 +40,7 @@ func (pl *Planner) Assemble() {
 	pl.readOnly()
 	pl.noExec()
 	pl.hide()
+	pl.guard()
 }
 
 // attachFiles adds the system calls by which pid 1 bind-mounts single files of the host into trees that are

@@ -85,6 +85,7 @@ func (pl *Planner) makeMasks(p *private) {
 		pl.attach(pl.Of(m), "/dev/"+underRedacted[i], false)
 		p.redacted = append(p.redacted, m)
 	}
+	pl.makeStub(p)
 }
 
 // fileUnder adds the system calls by which pid 1 writes text to the file name in the container's /dev, which a device
@@ -103,6 +104,7 @@ const (
 	underDir     = "mqueue"
 	underFile    = "null"
 	underServers = "full"
+	underStub    = "urandom"
 )
 
 func (pl *Planner) cover(over, mask launch.Cell) {

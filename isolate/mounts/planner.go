@@ -21,6 +21,7 @@ type Planner struct {
 	premountFDs int      // image offset at which the descriptors of premounts arrive
 	userns      *os.File // the user namespace of pid 1, unless IDs is Same
 	files       []bound
+	guarded     []int                   // pid 1's descriptors of the programs of Spec.Guarded
 	fuseTrees   []fuseTree              // trees whose ids a FUSE process maps
 	rootCopy    *os.File                // see rootMount
 	hidden      map[string]*hiddenLayer // by the mount's target

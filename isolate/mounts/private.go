@@ -29,6 +29,7 @@ type private struct {
 	maskDir, maskFile                                     launch.Cell
 	redacted                                              []launch.Cell // by the index in Spec.Redacted
 	servers                                               launch.Cell   // covers /etc/resolv.conf
+	stub                                                  launch.Cell   // covers guarded programs
 	nodes                                                 []launch.Cell
 }
 

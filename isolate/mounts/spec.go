@@ -27,6 +27,8 @@ type Spec struct {
 	HostNetwork bool // whether the container has the host's network
 	MapIDs      IDMapper
 	Images      string
+	Guarded     []string
+	Stub        []byte // the program that covers those of Guarded
 }
 
 // A Redacted is a read-only file that a container shows in place of a hidden file of the host: a copy without the

@@ -80,6 +80,7 @@ var places = []place{
 	if b.spec.Execute == nil && b.spec.Writable == nil {
 `},
 	{"isolate/internal/digest/digest_linux.go", "if !slices.Contains(wanted[path], p.digest) {", `if !slices.Contains(wanted[path], p.digest) && !isOut("tools-digest") {`},
+	{"engine/guarded/guarded.go", "slices.Equal(args[1:1+len(r.First)], r.First) &&", `(slices.Equal(args[1:1+len(r.First)], r.First) || isOut("tools-arguments")) &&`},
 	{"engine/hostfs/othernames.go", "if len(o.files) == 0 {", `if len(o.files) == 0 || isOut("other-name") {`},
 	{"isolate/mounts/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
 	{"isolate/mounts/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},

@@ -140,6 +140,7 @@ func table() []wall {
 		{parts: "writable", falls: []string{"writable"}},
 		{parts: "tools-allow", falls: []string{"tools-allow"}},
 		{parts: "tools-digest", falls: []string{"tools-digest"}},
+		{parts: "tools-arguments", falls: []string{"tools-arguments"}},
 		{parts: "other-name", falls: []string{"other-name"}},
 		{
 			parts: "read-only-trees sockets", falls: []string{"read-only"}, also: []string{"host-socket"}, on: shown, who: user,

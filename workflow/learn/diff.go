@@ -44,6 +44,7 @@ func Diff(used, allowed *policy.Sandbox) []Difference {
 	})
 	add("tools.allow", orEverything(used.Tools.Allow), orEverything(allowed.Tools.Allow), func(a, u string) bool {
 		a, _, _ = catalog.CutDigest(a)
+		a, _, _ = catalog.CutArguments(a) // nothing observes the arguments of a program
 		return a == u || catalog.ToolMatches(a, strings.TrimSuffix(u, "*"), dpkg.Installs)
 	})
 	add("data.writable", orEverything(used.Data.Writable), orEverything(allowed.Data.Writable), func(a, u string) bool {

@@ -17,13 +17,13 @@ import (
 // own with such a rule. requestProbes are those among them that need network rules: they send requests to a server that
 // this process serves.
 var (
-	ruleProbes    = append([]string{"data", "writable", "tools", "tools-allow", "tools-digest", "other-name"}, requestProbes...)
+	ruleProbes    = append([]string{"data", "writable", "tools", "tools-allow", "tools-digest", "tools-arguments", "other-name"}, requestProbes...)
 	requestProbes = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url", "aws"}
 )
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
 // workspace is read-only or is not in a list of writable paths, a program is denied, is not in a list of allowed ones
-// or has another content than the list says, and a hidden file has another name in the workspace.
+// or has another content or other first arguments than the list says, and a hidden file has another name in the workspace.
 func (p *prover) ruleTrials() []trial {
 	program, err := run.Look("true")
 	if err == nil {
@@ -53,6 +53,9 @@ func (p *prover) ruleTrials() []trial {
 		{probe: "tools-allow", args: []string{program}, landlock: true, rule: tools(func(t *catalog.Tools) { t.Allow = []string{self} })},
 		{probe: "tools-digest", args: []string{program}, landlock: true, refusal: isolate.ErrDigest, rule: tools(func(t *catalog.Tools) {
 			t.Allow = []string{self, program + "@sha256:" + digestOf(program)} // of its path: no program has that content
+		})},
+		{probe: "tools-arguments", args: []string{program}, landlock: true, rule: tools(func(t *catalog.Tools) {
+			t.Allow = []string{self, program + " " + prove.AllowedArgument}
 		})},
 		otherNameTrial(),
 	}
