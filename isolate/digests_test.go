@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate/landlock"
 )
 
 // digestOf returns the rule that a program must keep the content that it has on the host.
@@ -55,7 +56,7 @@ func withTool(t *testing.T, spec Spec) (with Spec, inside, host string) {
 // A program that is allowed by its digest cannot be changed, replaced or moved by a process inside, and runs.
 func TestProgramsWithADigestKeepTheirContent(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlockABI() < executeABI {
+		if landlockABI() < landlock.ExecuteABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		for _, overlaid := range []bool{true, false} {
@@ -89,7 +90,7 @@ func TestProgramsWithADigestKeepTheirContent(t *testing.T) {
 // A container does not start if a program has another content, is missing, or has a name by which it could be changed.
 func TestAnotherContentIsRefusedAtTheStart(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlockABI() < executeABI {
+		if landlockABI() < landlock.ExecuteABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		spec, tool, host := withTool(t, renewed(t, spec))

@@ -76,7 +76,7 @@ func (b *builder) giveUp() {
 	b.Stage = "forbidding new privileges"
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NO_NEW_PRIVS), launch.Num(1), launch.Num(0), launch.Num(0), launch.Num(0))
 	b.scope()
-	b.allowPaths()
+	b.spec.landlock().Restrict(b.Image)
 	b.filterCalls()
 	b.observeCalls()
 }

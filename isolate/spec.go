@@ -1,7 +1,6 @@
 package isolate
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/isolate/internal/digest"
+	"github.com/snapfs/snapfs/isolate/landlock"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // ErrOldLandlock is in the chain of the error of a container that does not start because the host's kernel has no
-// Landlock, or one too old for [Spec.Execute] or [Spec.Writable].
-var ErrOldLandlock = errors.New("the kernel's Landlock is missing or too old")
+// Landlock, or one too old for [Spec.Execute], [Spec.Writable] or [Spec.Readable].
+var ErrOldLandlock = landlock.ErrOld
 
 // PruneImages removes what is stored in the directory images ([Spec.Images]) and no container has used for 30 days.
 func PruneImages(images string) error { return mounts.PruneStored(images) }
@@ -61,6 +61,12 @@ type Spec struct {
 	// are skipped as in Execute. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for
 	// the mode, the owner, the times and the attributes of a file.
 	Writable []string
+	// Readable, if it is not nil, are the absolute paths inside the container of the only files and directories, with
+	// everything below them, that can be read, listed and executed, besides [AlwaysReadable] and Writable. Paths are
+	// skipped as in Execute. The kernel's Landlock enforces it (ABI 2, Linux 5.19), which knows no rule for names,
+	// attributes and the targets of symbolic links. A process that may write the directory of a readable path can put
+	// another file there, which the next container then has as the readable one, unless Writable is set.
+	Readable []string
 	// Hostname is the container's host name. Empty: the host's.
 	Hostname string
 	// Network is the container's network.
@@ -145,9 +151,12 @@ const (
 	ActSetAttr
 )
 
-// AlwaysWritable are the container's own directories, which its processes may always write to, even if
-// Spec.Writable, the list of writable paths, lacks them. The kernel itself guards /proc.
-var AlwaysWritable = [...]string{"/tmp", "/dev", "/run", "/proc"}
+// AlwaysWritable and AlwaysReadable are the directories that a container's processes may always write to and read, even
+// if [Spec.Writable] and [Spec.Readable] lack them.
+var (
+	AlwaysWritable = landlock.AlwaysWritable
+	AlwaysReadable = landlock.AlwaysReadable
+)
 
 // Network is the kind of network that a container has: none, the host's, or one of its own whose packets a
 // proxy reads.
@@ -215,6 +224,21 @@ func (s Spec) trees() mounts.Spec {
 	}
 }
 
+// landlock returns the lists of paths that the kernel's Landlock enforces.
+func (s Spec) landlock() landlock.Rules {
+	return landlock.Rules{Execute: s.Execute, Writable: s.Writable, Readable: s.Readable}
+}
+
+// writableTrees returns the targets of the mounts that processes may write to.
+func (s Spec) writableTrees() (targets []string) {
+	for _, m := range s.Mounts {
+		if !m.ReadOnly {
+			targets = append(targets, m.Target)
+		}
+	}
+	return targets
+}
+
 // readOnly returns the paths to make read-only: those of ReadOnly, and the programs with a digest.
 func (s Spec) readOnly() []string {
 	list := slices.Clip(s.ReadOnly)
@@ -258,6 +282,9 @@ func (s Spec) String() string {
 	}
 	if s.Writable != nil {
 		fmt.Fprintln(&b, "write only", strings.Join(s.Writable, " "))
+	}
+	if s.Readable != nil {
+		fmt.Fprintln(&b, "readable only", strings.Join(s.Readable, " "))
 	}
 	if s.Hostname != "" {
 		fmt.Fprintln(&b, "hostname", s.Hostname)

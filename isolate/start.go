@@ -74,7 +74,7 @@ func (b *builder) equip(pid, ctl int) error {
 // descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
-	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
+	if err := errors.Join(b.setRlimits(spec.Rlimits), b.spec.landlock().Check(b.host.landlock, b.spec.writableTrees())); err != nil {
 		return execResult{}, err
 	}
 	last := b.Last
