@@ -108,16 +108,18 @@ var ErrDigest = digest.ErrContent
 // in the container can then observe others by the same means.
 type Observer struct {
 	// Files is the kind of calls that open or look up a file, Programs the kind that executes a program, and Writes
-	// the kind that opens a file for writing, or creates, renames, removes or changes a file. At least one must be set.
-	Files, Programs, Writes bool
+	// the kind that opens a file for writing, or creates, renames, removes or changes a file. Reads is the kind that opens
+	// a file or a directory for reading, and Moves the kind that renames or links one. At least one must be set.
+	Files, Programs, Writes, Reads, Moves bool
 	// Call is called for each such system call, before the kernel does it. It must return soon, since the process
-	// waits. A process may change what it asks for meanwhile: this is a report, and no wall.
-	Call func(Observed)
+	// waits. If it returns false, the system call fails with EIO, but for the execution of a command's own program. A
+	// process may change what it asks for meanwhile: this is a report, and no wall.
+	Call func(Observed) bool
 }
 
 // check returns an error if nothing would be observed.
 func (o *Observer) check() error {
-	if o != nil && (o.Call == nil || !o.Files && !o.Programs && !o.Writes) {
+	if o != nil && (o.Call == nil || !o.Files && !o.Programs && !o.Writes && !o.Reads && !o.Moves) {
 		return mounts.Invalid("the observer has no function, or no kind of system call to observe")
 	}
 	return nil
@@ -133,6 +135,8 @@ type Observed struct {
 	// Path is the absolute path as the process names it, if it opens or looks up a file; otherwise the path after
 	// symbolic links.
 	Path string
+	// To is the other name of the file, also after symbolic links, if Act is ActMove.
+	To string
 }
 
 // An Act is what an observed system call does with a file, for an [Observer].
@@ -149,6 +153,12 @@ const (
 	ActWrite
 	// ActSetAttr is to change the mode, the owner or the times of a file that exists.
 	ActSetAttr
+	// ActRead is to open a regular file or a directory for reading. It is observed if that exists, so that the call
+	// fails only if the file may not be read.
+	ActRead
+	// ActMove is to rename or to link a file or a directory that exists. It is observed for both names if the call may
+	// exchange them.
+	ActMove
 )
 
 // AlwaysWritable and AlwaysReadable are the directories that a container's processes may always write to and read, even

@@ -17,7 +17,7 @@ func TestOnlyAPolicyThatNeedsItIsObserved(t *testing.T) {
 		{}, {Tools: &catalog.Tools{Hook: []string{"WebFetch"}}}, {Data: &catalog.Data{}}, {Hide: []string{"/srv"}},
 	} {
 		var spec isolate.Spec
-		if l, _ := Attach(&catalog.Record{Policy: p}, &spec, nil); l != nil || spec.Observe != nil {
+		if l, _, _ := Attach(&catalog.Record{Policy: p}, &spec, nil); l != nil || spec.Observe != nil {
 			t.Errorf("%+v is observed", p)
 		}
 	}
@@ -31,8 +31,8 @@ func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
 		Tools: &catalog.Tools{Allow: []string{"cat"}, Deny: []string{"id"}}, Result: []string{"out"}, Expose: []string{"/root/.netrc"},
 	}}
 	spec := isolate.Spec{Hide: []string{"/srv/key", "/srv/accounts"}, Redacted: []isolate.Redacted{{Path: "/srv/accounts"}}, NoExec: []string{"/usr/bin/id"}, Execute: []string{"/usr/bin/cat"}}
-	l, note := Attach(rec, &spec, nil)
-	if l == nil || note != nil || !spec.Observe.Files || !spec.Observe.Programs || spec.Observe.Writes {
+	l, note, err := Attach(rec, &spec, nil)
+	if l == nil || note != nil || err != nil || !spec.Observe.Files || !spec.Observe.Programs || spec.Observe.Writes {
 		t.Fatalf("not observed: %v", note)
 	}
 	for _, path := range []string{"/srv/key", "/srv/accounts", "/srv/key/below", "/srv/keys", "/root/.ssh/id_rsa", "/srv/key", "/root/.netrc", "/", "/root"} {
@@ -69,8 +69,8 @@ func TestWritesThatTheProfileForbidsAreCounted(t *testing.T) {
 	}
 	spec := isolate.Spec{Writable: []string{"/usr", "/absent"}, ReadOnly: []string{"/usr/lib", dir + "/link"}}
 	rec := &catalog.Record{Policy: catalog.Policy{Data: &catalog.Data{Writable: spec.Writable, ReadOnly: spec.ReadOnly}}}
-	l, note := Attach(rec, &spec, nil)
-	if l == nil || note != nil || spec.Observe.Files || spec.Observe.Programs || !spec.Observe.Writes {
+	l, note, err := Attach(rec, &spec, nil)
+	if l == nil || note != nil || err != nil || spec.Observe.Files || spec.Observe.Programs || !spec.Observe.Writes {
 		t.Fatalf("not observed, or too much: %v", note)
 	}
 	for _, path := range []string{"/usr/x", "/usr/lib/x", "/tmp/x", "/srv/x", "/usr/lib/x", dir + "/x"} {

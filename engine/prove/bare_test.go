@@ -56,6 +56,8 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"read-only":      {dir, file},
 		"data":           {dir, file},
 		"writable":       {dir, file},
+		"readable":       {dir, file},
+		"recorded":       {file},
 		"tools":          {"/bin/true"},
 		"tools-allow":    {"/bin/true"},
 		"tools-digest":   {"/bin/true"},

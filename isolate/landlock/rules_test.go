@@ -38,7 +38,10 @@ func TestAnOldLandlockIsNamed(t *testing.T) {
 		rules Rules
 		need  int
 	}{
-		{Rules{}, 0}, {Rules{Execute: []string{}}, ExecuteABI}, {Rules{Writable: []string{}}, WriteABI}, {Rules{Readable: []string{}}, ReadABI},
+		{Rules{}, 0},
+		{Rules{Execute: []string{}}, ExecuteABI},
+		{Rules{Writable: []string{}}, WriteABI},
+		{Rules{Readable: []string{}}, ReadABI},
 		{Rules{Readable: []string{}, Writable: []string{}}, WriteABI},
 	} {
 		for has := range WriteABI + 1 {

@@ -80,6 +80,7 @@ var places = []place{
 	}
 	if r.Execute == nil && r.Writable == nil && r.Readable == nil {
 `},
+	{"engine/attempts/recorded.go", "record() != nil {", `!isOut("recorded") && record() != nil {`},
 	{"isolate/internal/digest/digest_linux.go", "if !slices.Contains(wanted[path], p.digest) {", `if !slices.Contains(wanted[path], p.digest) && !isOut("tools-digest") {`},
 	{"engine/hostfs/othernames.go", "if len(o.files) == 0 {", `if len(o.files) == 0 || isOut("other-name") {`},
 	{"isolate/mounts/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},

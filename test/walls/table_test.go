@@ -138,6 +138,8 @@ func table() []wall {
 		{parts: "data", falls: []string{"data"}},
 		{parts: "tools", falls: []string{"tools"}},
 		{parts: "writable", falls: []string{"writable"}},
+		{parts: "readable", falls: []string{"readable"}},
+		{parts: "recorded", falls: []string{"recorded"}},
 		{parts: "tools-allow", falls: []string{"tools-allow"}},
 		{parts: "tools-digest", falls: []string{"tools-digest"}},
 		{parts: "other-name", falls: []string{"other-name"}},
@@ -170,7 +172,7 @@ func table() []wall {
 		{parts: "users disks", falls: []string{"block-device"}, also: hostsRoot, why: whyHostsRoot, who: root},
 		{parts: "proc-sys " + capability(unix.CAP_NET_ADMIN), falls: []string{"kernel-settings"}},
 		{
-			parts: "no-new-privileges", falls: []string{"set-uid"}, also: []string{"writable", "tools-allow"},
+			parts: "no-new-privileges", falls: []string{"set-uid"}, also: []string{"writable", "readable", "tools-allow"},
 			why: "the lists of paths, by Landlock, come after it, and this build leaves them out with it",
 		},
 		power("clock", unix.SYS_ADJTIMEX, unix.CAP_SYS_TIME),
