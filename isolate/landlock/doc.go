@@ -51,8 +51,9 @@ type Rules struct {
 }
 
 // Check returns an error if Landlock of version abi, 0 for none, cannot hold the rules: it is too old, or one of trees,
-// the writable mount points of the container, lies below a directory that is always writable or readable. Landlock's
-// rights on a directory hold for every mount below it, so the list would not hold for that tree.
+// the writable mount points of the container, lies below a directory that is always writable, and not in Writable.
+// Landlock's right to write to a directory holds for every mount below it, so the list would not hold for that tree. A
+// tree below a directory that is always readable, such as /etc itself, is readable as a whole.
 func (r Rules) Check(abi int, trees []string) error {
 	need := 0
 	if r.Execute != nil {
@@ -72,35 +73,15 @@ func (r Rules) Check(abi int, trees []string) error {
 		}
 	}
 	for _, tree := range trees {
-		if err := r.checkTree(tree); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkTree returns an error if the writable mount point tree lies below a directory that is always writable or
-// readable, and is in no list that allows just that.
-func (r Rules) checkTree(tree string) error {
-	in := func(dir string) bool { return tree == dir || strings.HasPrefix(tree, dir+"/") }
-	written := slices.ContainsFunc(r.Writable, in)
-	for _, list := range []struct {
-		what, every string
-		set         bool
-		always      []string
-		hint        string
-	}{
-		{"writable", "write", r.Writable != nil && !written, AlwaysWritable[:], ", or use read-only in place of writable"},
-		{"readable", "read", r.Readable != nil && !written && !slices.ContainsFunc(r.Readable, in), AlwaysReadable[:], ", or name it in readable"},
-	} {
-		above := slices.IndexFunc(list.always, in)
-		if !list.set || above < 0 {
+		in := func(dir string) bool { return tree == dir || strings.HasPrefix(tree, dir+"/") }
+		above := slices.IndexFunc(AlwaysWritable[:], in)
+		if r.Writable == nil || above < 0 || slices.ContainsFunc(r.Writable, in) {
 			continue
 		}
 		return &errs.Error{
 			Op: "allowing paths", Path: tree, Kind: errs.ErrNotSupported,
-			Err:   fmt.Errorf("the list of %s paths cannot hold below %s, which every container may %s", list.what, list.always[above], list.every),
-			Hints: []string{"move the directory out of " + list.always[above] + list.hint},
+			Err:   fmt.Errorf("the list of writable paths cannot hold below %s, which every container may write", AlwaysWritable[above]),
+			Hints: []string{"move the directory out of " + AlwaysWritable[above] + ", or use read-only in place of writable"},
 		}
 	}
 	return nil

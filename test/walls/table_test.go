@@ -172,8 +172,8 @@ func table() []wall {
 		{parts: "users disks", falls: []string{"block-device"}, also: hostsRoot, why: whyHostsRoot, who: root},
 		{parts: "proc-sys " + capability(unix.CAP_NET_ADMIN), falls: []string{"kernel-settings"}},
 		{
-			parts: "no-new-privileges", falls: []string{"set-uid"}, also: []string{"writable", "readable", "tools-allow"},
-			why: "the lists of paths, by Landlock, come after it, and this build leaves them out with it",
+			parts: "no-new-privileges", falls: []string{"set-uid"}, also: []string{"writable", "readable", "recorded", "tools-allow"},
+			why: "the lists of paths, by Landlock, and the observer of calls come after it, and this build leaves them out with it",
 		},
 		power("clock", unix.SYS_ADJTIMEX, unix.CAP_SYS_TIME),
 		power("module", unix.SYS_FINIT_MODULE, unix.CAP_SYS_MODULE),
