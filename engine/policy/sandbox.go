@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/registry"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network"
@@ -72,7 +71,7 @@ func sandboxSection() Section {
 			{"registries", "list of programs", "", "Package managers whose servers may be reached in addition to net: " + strings.Join(registry.Programs, ", ") + ". snapfs reads the servers from this user's own settings of the program when it creates the sandbox, mirrors included. The flag --net replaces them."},
 			{"ask", "duration", `"none"`, `How long a connection to a destination that no rule of net allows waits for a person, as "1m" (from 1s to 2m); "none" refuses it at once. The question is an event (snapfs.network.asked), and snapfs net answers it. It applies with rules only. With a label of [data] it is about the destination: each request there is searched all the same. A found profile cannot set it, and the site's policy sets the longest.`},
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
-			{"hide", "list of paths", "", "More paths to hide: inside, files and directories are empty. A pattern is refused, because a file that gets a matching name while the sandbox runs would be shown; readable in [data] takes patterns. With files observed by [result], opening one is an event, and each lookup takes longer; otherwise a failed command that names one gets a hint."},
+			{"hide", "list of paths", "", "More paths to hide: inside, files and directories are empty. A pattern with * or ? is refused, because a file that gets a matching name while the sandbox runs would be shown; readable in [data] takes patterns. With files observed by [result], opening one is an event, and each lookup takes longer; otherwise a failed command that names one gets a hint."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass. No event reports the others."},
 			{"evidence", "bool", "false", "Keep a signed record of what is done to the sandbox (snapfs evidence --help)."},
 			{"keep-evidence", "rule", `"all"`, `Which of these records stay: "all", or bounds as in "records=1000000,for=90d,size=500M"; older ones are removed when one bound is reached, which the record says. In the site's policy it is the least that stays.`},
@@ -164,7 +163,7 @@ func (r *reader) setting(name, path string, v any) {
 // gets a matching name while the sandbox runs could not be hidden.
 func (r *reader) hide(name, path string, v any) {
 	r.texts(name, path, v, func(text, path string) {
-		if pathlist.IsPattern(text) {
+		if strings.ContainsAny(text, "*?") { // a [ is in many names
 			r.wrong(path, fmt.Sprintf("hide: %q is a pattern, and a file that gets such a name later would be shown", text),
 				"name the files or directories; readable in [data] takes patterns, and the flag --hide a name with a wildcard as it is")
 		}
