@@ -56,7 +56,7 @@ func withTool(t *testing.T, spec Spec) (with Spec, inside, host string) {
 // A program that is allowed by its digest cannot be changed, replaced or moved by a process inside, and runs.
 func TestProgramsWithADigestKeepTheirContent(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlock.ABI() < executeABI {
+		if landlock.ABI() < landlock.ExecuteABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		for _, overlaid := range []bool{true, false} {
@@ -90,7 +90,7 @@ func TestProgramsWithADigestKeepTheirContent(t *testing.T) {
 // A container does not start if a program has another content, is missing, or has a name by which it could be changed.
 func TestAnotherContentIsRefusedAtTheStart(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlock.ABI() < executeABI {
+		if landlock.ABI() < landlock.ExecuteABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		spec, tool, host := withTool(t, renewed(t, spec))

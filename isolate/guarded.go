@@ -21,15 +21,28 @@ import (
 // too. Each command has a domain of its own, so none of its processes can be traced by those of another.
 type domains struct{ ordinary, guarded launch.Cell }
 
+// allowPaths adds the system calls that let the container execute, write and read only what its spec lists, by Landlock.
+// With guarded programs pid 1 itself stays outside of these limits, and each command enters them (see
+// [builder.confine]).
+func (b *builder) allowPaths() {
+	rules := b.spec.landlock()
+	if len(b.spec.Guarded) > 0 {
+		b.guardedDomains(rules)
+		return
+	}
+	rules.Restrict(b.Image)
+}
+
 // guardedDomains adds the system calls by which pid 1 creates both rulesets: that of ordinary commands with rules, in
 // which only the stubs can be executed at the paths of guarded programs, and that of guarded programs.
 func (b *builder) guardedDomains(rules landlock.Rules) {
 	rules.Execute = slices.Concat(rules.Execute, b.spec.Guarded)
 	b.p1.domains.ordinary = rules.Add(b.Image)
+	var programs []launch.Cell
 	for _, fd := range b.GuardedFDs() {
-		rules.Programs = append(rules.Programs, b.NewCell(int32(fd)))
+		programs = append(programs, b.NewCell(int32(fd)))
 	}
-	b.p1.domains.guarded = rules.Add(b.Image)
+	b.p1.domains.guarded = rules.Add(b.Image, programs...)
 }
 
 // guardedFD returns pid 1's descriptor of the guarded program at path.

@@ -53,7 +53,7 @@ func serveGuarded(t *testing.T, c *Container, path string, args []string) {
 // A guarded program can neither be executed nor read, whatever a process does, and the supervisor can execute it.
 func TestOnlyTheSupervisorExecutesAGuardedProgram(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlock.ABI() < executeABI {
+		if landlock.ABI() < landlock.ExecuteABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		spec, tool, _ := withTool(t, renewed(t, spec))
@@ -81,7 +81,7 @@ func TestOnlyTheSupervisorExecutesAGuardedProgram(t *testing.T) {
 // No process of another command traces a guarded program, reads its memory or executes it again: Landlock separates them.
 func TestAGuardedProgramCannotBeTraced(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlock.ABI() < executeABI {
+		if landlock.ABI() < landlock.ExecuteABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		spec, tool, _ := withTool(t, renewed(t, spec))

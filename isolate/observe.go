@@ -49,6 +49,12 @@ func (o *Observer) acts() (acts notifier.Act) {
 	if o.Writes {
 		acts |= notifier.Write
 	}
+	if o.Reads {
+		acts |= notifier.Read
+	}
+	if o.Moves {
+		acts |= notifier.Move
+	}
 	return acts
 }
 
@@ -59,38 +65,48 @@ func (o *Observer) acts() (acts notifier.Act) {
 func (c *Container) observe(listener int) {
 	root, err := unix.Openat(c.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		root = -1 // no program is observed, and no write
+		root = -1 // no program is observed, no read and no write
 	}
 	observer, scripts := c.builder.spec.Observe, new(notifier.Scripts)
 	c.observing.Go(func() {
-		notifier.Serve(listener, observer.acts(), func(call notifier.Call) {
-			switch call.Act {
-			case notifier.Look:
-				observer.Call(Observed{PID: call.PID, Act: ActLookup, Path: call.Path})
-			case notifier.Execute:
-				c.observeProgram(scripts, root, call.PID, call.Path)
-			default:
-				act := ActWrite
-				if call.Act == notifier.SetAttr {
-					act = ActSetAttr
-				}
-				if path := call.Written(root); path != "" {
-					observer.Call(Observed{PID: call.PID, Act: act, Path: path})
-				}
-			}
-		})
+		notifier.Serve(listener, observer.acts(), func(call notifier.Call) bool { return c.observeCall(scripts, root, call) })
 		if root >= 0 {
 			unix.Close(root)
 		}
 	})
 }
 
-// observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in
-// the container with this root, and the interpreters that the kernel starts for it.
-func (c *Container) observeProgram(scripts *notifier.Scripts, root, pid int, path string) {
-	for _, program := range scripts.Programs(root, path) {
-		c.builder.spec.Observe.Call(Observed{PID: pid, Act: ActExec, Path: program})
+// observeCall passes one observed system call to [Spec.Observe], with its paths in the container with this root. It
+// returns false if the call must fail.
+func (c *Container) observeCall(scripts *notifier.Scripts, root int, call notifier.Call) bool {
+	o := Observed{PID: call.PID}
+	switch call.Act {
+	case notifier.Look:
+		o.Act, o.Path = ActLookup, call.Path
+	case notifier.Execute:
+		return c.observeProgram(scripts, root, call.PID, call.Path)
+	case notifier.Read:
+		o.Act, o.Path = ActRead, call.Read(root)
+	case notifier.Move:
+		o.Act = ActMove
+		o.Path, o.To = call.Moved(root)
+	case notifier.SetAttr:
+		o.Act, o.Path = ActSetAttr, call.Written(root)
+	default:
+		o.Act, o.Path = ActWrite, call.Written(root)
 	}
+	return o.Path == "" || c.builder.spec.Observe.Call(o)
+}
+
+// observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in
+// the container with this root, and the interpreters that the kernel starts for it. It returns false if the execution
+// must fail.
+func (c *Container) observeProgram(scripts *notifier.Scripts, root, pid int, path string) bool {
+	all := true
+	for _, program := range scripts.Programs(root, path) {
+		all = c.builder.spec.Observe.Call(Observed{PID: pid, Act: ActExec, Path: program}) && all
+	}
+	return all
 }
 
 // observeStart reports to [Spec.Observe] the program at path, relative to dir, of a command that pid 1 has

@@ -18,11 +18,12 @@ type seen struct {
 	files, programs, writes, changes []string
 }
 
-func (s *seen) add(o Observed) {
+func (s *seen) add(o Observed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := map[Act]*[]string{ActLookup: &s.files, ActExec: &s.programs, ActWrite: &s.writes, ActSetAttr: &s.changes}[o.Act]
 	*list = append(*list, o.Path)
+	return true
 }
 
 // has reports which paths were observed as files and as programs.
@@ -136,6 +137,70 @@ no(os.open, "relative", os.O_CREAT | os.O_WRONLY, dir_fd=d)'`)
 	})
 }
 
+// TestReadsAndMovesAreObserved: each way to read a file is observed with its path after symbolic links before the kernel
+// reads, and each way to give a file another name with both names. A call for which the observer returns false fails.
+func TestReadsAndMovesAreObserved(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		if !Observes() {
+			treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
+		}
+		treetest.NeedProgram(t, "python3")
+		var mu sync.Mutex
+		var reads, moves, others []string
+		spec.Observe = &Observer{Reads: true, Moves: true, Call: func(o Observed) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case o.Act == ActMove:
+				moves = append(moves, o.Path+" "+o.To)
+			case o.Act == ActRead && strings.HasPrefix(o.Path, "/home/"):
+				reads = append(reads, o.Path)
+			case o.Act != ActRead:
+				others = append(others, o.Path)
+			}
+			return o.Path != "/home/refused"
+		}}
+		container := open(t, spec)
+		sh(t, container, `mkdir /home/d /home/d/e; for f in d/f refused x y; do echo x > /home/$f; done; ln -s d /home/link; ln -s d/f /home/flink; mkfifo /home/fifo`)
+		mu.Lock()
+		reads, moves = nil, nil
+		mu.Unlock()
+		sh(t, container, `python3 -I -S -B -c 'import os, ctypes
+def no(f, *a, **k):
+    try: f(*a, **k)
+    except OSError: pass
+libc = ctypes.CDLL(None)
+d = os.open("/home", os.O_PATH)
+f = os.open("/home/d/f", os.O_PATH)
+how = (ctypes.c_uint64 * 3)(0, 0, 0)
+for f, *a in (
+    (os.open, "/home/link/f", os.O_RDONLY), (os.open, "/home/flink", os.O_RDWR), (os.open, "/proc/self/fd/%d" % f, os.O_RDONLY), (os.open, "/home/d", os.O_DIRECTORY),
+    (libc.syscall, 437, -100, b"/home/d/f", how, 24), (os.open, "/proc/self/root/home/d/f", os.O_RDONLY), (os.open, "/home/new", os.O_CREAT | os.O_RDWR),
+    (os.rename, "/home/link/f", "/home/renamed"), (os.link, "/home/renamed", "/home/link/hard"), (libc.linkat, -100, b"/home/flink", -100, b"/home/followed", 0x400),
+    (libc.linkat, -100, b"/proc/self/fd/%d" % f, -100, b"/home/magic", 0x400), (libc.renameat2, -100, b"/home/x", -100, b"/home/y", 2),
+    # none of these
+    (os.open, "/home/d/f", os.O_WRONLY), (os.open, "/home/d/f", os.O_PATH), (os.open, "/home/absent", os.O_RDONLY), (os.open, "/home/fifo", os.O_RDWR), (os.stat, "/home/x"),
+    (os.open, "/home/flink", os.O_NOFOLLOW), (os.rename, "/home/absent", "/home/x"),
+): no(f, *a)'; if cat /home/refused 2>/tmp/why; then echo read; fi; grep -q "Input/output" /tmp/why && echo refused >/home/said`)
+		if got := ran(t, container, "test -e /home/said"); got != "0" {
+			t.Errorf("a refused read: %s", got)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		want := []string{"/home/d/f", "/home/d/f", "/home/d/f", "/home/d", "/home/d/f", "/home/d/f", "/home/refused"}
+		if !slices.Equal(reads, want) {
+			t.Errorf("reads: %q, want %q", reads, want)
+		}
+		want = []string{"/home/d/f /home/renamed", "/home/renamed /home/d/hard", "/home/renamed /home/magic", "/home/x /home/y", "/home/y /home/x"}
+		if !slices.Equal(moves, want) {
+			t.Errorf("moves: %q, want %q", moves, want)
+		}
+		if len(others) > 0 {
+			t.Errorf("observed besides: %q", others)
+		}
+	})
+}
+
 // A container that is observed ends only after its observer: until then the observer holds the container's root open,
 // and the filesystem there is in use. Cost: 0.2 s.
 func TestAnObservedContainerEndsAfterItsObserver(t *testing.T) {
@@ -144,7 +209,7 @@ func TestAnObservedContainerEndsAfterItsObserver(t *testing.T) {
 			treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
 		}
 		called, release := make(chan bool, 100), make(chan bool)
-		spec.Observe = &Observer{Writes: true, Call: func(Observed) { called <- true; <-release }}
+		spec.Observe = &Observer{Writes: true, Call: func(Observed) bool { called <- true; <-release; return true }}
 		container := open(t, spec)
 		if _, err := container.Exec(t.Context(), shell("echo x > /tmp/f; sleep 1000")); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate/landlock"
 )
@@ -60,7 +59,7 @@ func TestDeniedProgramsAreNotExecuted(t *testing.T) {
 
 func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlock.ABI() < executeABI {
+		if landlock.ABI() < landlock.ExecuteABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		spec.Execute = []string{afterLinks(t, "/usr/bin/sh"), "/usr/bin/cat", "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/mkdir", "/usr/bin/chmod", "/usr/bin/nobody", "/usr/lib/git-core"}
@@ -84,7 +83,7 @@ func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
 
 func TestOnlyWritablePathsAreWritten(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlock.ABI() < writeABI {
+		if landlock.ABI() < landlock.WriteABI {
 			treetest.Skip(t, "Landlock ABI 3", "the kernel is older")
 		}
 		home := open(t, spec)
@@ -119,41 +118,71 @@ func TestOnlyWritablePathsAreWritten(t *testing.T) {
 	})
 }
 
-// A list of writable paths would not hold for a tree below /tmp, so a container with both does not start.
-func TestWritablePathsDoNotHoldBelowTmp(t *testing.T) {
-	for _, c := range []struct {
-		writable []string
-		readOnly bool
-		want     error
-	}{
-		{[]string{"/tmp/work/tree/out"}, false, errs.ErrNotSupported},
-		{[]string{}, false, errs.ErrNotSupported},
-		{[]string{"/tmp/work"}, false, nil},
-		{[]string{"/tmp/work/tree/out"}, true, nil},
-		{nil, false, nil},
-	} {
-		b := builder{spec: Spec{Writable: c.writable, Mounts: []Mount{{Target: "/home"}, {Target: "/tmp/work/tree", ReadOnly: c.readOnly}}}}
-		b.host.landlock = writeABI
-		if err := b.checkPaths(); !errors.Is(err, c.want) {
-			t.Errorf("%q, read-only %v: %v, want %v", c.writable, c.readOnly, err, c.want)
+// TestOnlyReadablePathsAreRead has every way to the content of a file that no list names: by a link, a hard link, a
+// rename, a path below /proc, a descriptor without the right to read, a map and an execution. What is writable can be
+// read.
+func TestOnlyReadablePathsAreRead(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		if landlock.ABI() < landlock.WriteABI {
+			treetest.Skip(t, "Landlock ABI 3", "the kernel is older")
 		}
-	}
-}
-
-// TestAnOldLandlockIsNamed asks for each kind of list with versions of Landlock up to one that can enforce it.
-func TestAnOldLandlockIsNamed(t *testing.T) {
-	for _, c := range []struct {
-		spec Spec
-		need int
-	}{{Spec{}, 0}, {Spec{Execute: []string{}}, executeABI}, {Spec{Writable: []string{}}, writeABI}} {
-		for has := range writeABI + 1 {
-			b := builder{spec: c.spec}
-			b.host.landlock = has
-			if err := b.checkPaths(); errors.Is(err, ErrOldLandlock) != (has < c.need) || errors.Is(err, errs.ErrNotSupported) != (has < c.need) {
-				t.Errorf("version %d of Landlock, %d is needed: %v", has, c.need, err)
+		treetest.NeedProgram(t, "python3")
+		home := open(t, spec)
+		sh(t, home, `mkdir -p /home/own/in /home/other/in /home/out; echo x > /home/own/f; echo x > /home/other/f; echo x > /home/single; ln -s other /home/link
+			ln -s /home/other/f /home/own/link; ln /home/other/f /home/other/hard; printf '#!/bin/sh\necho hi\n' > /home/other/script; chmod 755 /home/other/script; cp /home/other/script /home/own/`)
+		if err := home.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		const python = `python3 -I -S -B -c 'import os, ctypes
+%s'`
+		for _, c := range []struct {
+			writable []string
+			scripts  map[string]string
+		}{
+			{nil, map[string]string{ // the list is Landlock's alone
+				"cat /home/own/f /home/single": "0", "ls /home/own": "0", "/home/own/script": "0",
+				"cat /home/other/f": "1", "ls /home/other": "2", "ls /home": "2", "cat /home/own/link": "1", "cat /home/link/f": "1", "cat /home/other/hard": "1",
+				"/home/other/script": "126", "sh /home/other/script": "2", "cat /proc/self/root/home/other/f": "1", "cd /home/other && cat f": "1", "cat < /home/other/f": "2",
+				"ln /home/other/f /home/own/hard": "1", "mv /home/other/f /home/own/moved": "1", "mv /home/other /home/own/": "1", "mv /home/other/f /tmp/": "1",
+				"echo y > /home/own/in/new && mv /home/own/in /home/own/there && cat /home/own/there/new": "0", "test -f /home/other/f && readlink /home/own/link": "0",
+				"ls / ": "2", "ls /usr /etc /proc /sys /tmp": "0", "cat /etc/passwd": "0", "git --version": "0",
+			}},
+			{[]string{"/home/out"}, map[string]string{
+				"echo y > /home/out/f && cat /home/out/f && ls /home/out": "0", "cat /home/own/f": "0", "echo y > /home/own/f": "2", "cat /home/other/f": "1",
+				"mv /home/other /home/single": "1",
+			}},
+		} {
+			spec.Readable, spec.Writable = []string{"/home/own", "/home/single", "/home/nobody", "/home/link"}, c.writable
+			container := open(t, volatileAgain(t, spec))
+			for script, want := range c.scripts {
+				if got := ran(t, container, script); got != want {
+					t.Errorf("writable %q: %s: status %s, want %s", c.writable, script, got, want)
+				}
+			}
+			for name, script := range map[string]string{
+				"openat2":          `how = (ctypes.c_uint64 * 3)(0, 0, 0); libc = ctypes.CDLL(None, use_errno=True); r = libc.syscall(437, -100, b"/home/other/f", how, 24); assert r >= 0, os.strerror(ctypes.get_errno())`,
+				"O_PATH reopened":  `d = os.open("/home/other/f", os.O_PATH); os.open("/proc/self/fd/%d" % d, os.O_RDONLY)`,
+				"O_PATH directory": `d = os.open("/home/other", os.O_PATH); os.open("f", os.O_RDONLY, dir_fd=d)`,
+				"a map":            `import mmap; mmap.mmap(os.open("/home/other/f", os.O_RDWR), 1, mmap.MAP_PRIVATE, mmap.PROT_READ)`,
+			} {
+				for path, want := range map[string]string{"/home/other": "1", "/home/own": "0"} {
+					script := strings.ReplaceAll(script, "/home/other", path)
+					if path == "/home/own" && c.writable != nil {
+						script = strings.ReplaceAll(script, "O_RDWR", "O_RDONLY") // it may not be written
+					}
+					if got := ran(t, container, strings.Replace(python, "%s", script, 1)); got != want {
+						t.Errorf("writable %q: %s of a file in %s: status %s, want %s", c.writable, name, path, got, want)
+					}
+				}
+			}
+			if _, err := container.Exec(t.Context(), Command{Args: []string{"/home/other/script"}, Dir: "/"}); err == nil || !strings.Contains(err.Error(), "permission denied") {
+				t.Errorf("the first program of a command: %v", err)
+			}
+			if err := container.Close(t.Context()); err != nil {
+				t.Fatal(err)
 			}
 		}
-	}
+	})
 }
 
 // A directory above a read-only path stays where it is: if it could be moved, another could take its place.

@@ -1,7 +1,6 @@
 package isolate
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/isolate/internal/digest"
+	"github.com/snapfs/snapfs/isolate/landlock"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // ErrOldLandlock is in the chain of the error of a container that does not start because the host's kernel has no
-// Landlock, or one too old for [Spec.Execute] or [Spec.Writable].
-var ErrOldLandlock = errors.New("the kernel's Landlock is missing or too old")
+// Landlock, or one too old for [Spec.Execute], [Spec.Writable] or [Spec.Readable].
+var ErrOldLandlock = landlock.ErrOld
 
 // PruneImages removes what is stored in the directory images ([Spec.Images]) and no container has used for 30 days.
 func PruneImages(images string) error { return mounts.PruneStored(images) }
@@ -66,6 +66,12 @@ type Spec struct {
 	// are skipped as in Execute. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for
 	// the mode, the owner, the times and the attributes of a file.
 	Writable []string
+	// Readable, if it is not nil, are the absolute paths inside the container of the only files and directories, with
+	// everything below them, that can be read, listed and executed, besides [AlwaysReadable] and Writable. Paths are
+	// skipped as in Execute. The kernel's Landlock enforces it (ABI 2, Linux 5.19), which knows no rule for names,
+	// attributes and the targets of symbolic links. A process that may write the directory of a readable path can put
+	// another file there, which the next container then has as the readable one, unless Writable is set.
+	Readable []string
 	// Hostname is the container's host name. Empty: the host's.
 	Hostname string
 	// Network is the container's network.
@@ -107,16 +113,18 @@ var ErrDigest = digest.ErrContent
 // in the container can then observe others by the same means.
 type Observer struct {
 	// Files is the kind of calls that open or look up a file, Programs the kind that executes a program, and Writes
-	// the kind that opens a file for writing, or creates, renames, removes or changes a file. At least one must be set.
-	Files, Programs, Writes bool
+	// the kind that opens a file for writing, or creates, renames, removes or changes a file. Reads is the kind that opens
+	// a file or a directory for reading, and Moves the kind that renames or links one. At least one must be set.
+	Files, Programs, Writes, Reads, Moves bool
 	// Call is called for each such system call, before the kernel does it. It must return soon, since the process
-	// waits. A process may change what it asks for meanwhile: this is a report, and no wall.
-	Call func(Observed)
+	// waits. If it returns false, the system call fails with EIO, but for the execution of a command's own program. A
+	// process may change what it asks for meanwhile: this is a report, and no wall.
+	Call func(Observed) bool
 }
 
 // check returns an error if nothing would be observed.
 func (o *Observer) check() error {
-	if o != nil && (o.Call == nil || !o.Files && !o.Programs && !o.Writes) {
+	if o != nil && (o.Call == nil || !o.Files && !o.Programs && !o.Writes && !o.Reads && !o.Moves) {
 		return mounts.Invalid("the observer has no function, or no kind of system call to observe")
 	}
 	return nil
@@ -132,6 +140,8 @@ type Observed struct {
 	// Path is the absolute path as the process names it, if it opens or looks up a file; otherwise the path after
 	// symbolic links.
 	Path string
+	// To is the other name of the file, also after symbolic links, if Act is ActMove.
+	To string
 }
 
 // An Act is what an observed system call does with a file, for an [Observer].
@@ -148,11 +158,20 @@ const (
 	ActWrite
 	// ActSetAttr is to change the mode, the owner or the times of a file that exists.
 	ActSetAttr
+	// ActRead is to open a regular file or a directory for reading. It is observed if that exists, so that the call
+	// fails only if the file may not be read.
+	ActRead
+	// ActMove is to rename or to link a file or a directory that exists. It is observed for both names if the call may
+	// exchange them.
+	ActMove
 )
 
-// AlwaysWritable are the container's own directories, which its processes may always write to, even if
-// Spec.Writable, the list of writable paths, lacks them. The kernel itself guards /proc.
-var AlwaysWritable = [...]string{"/tmp", "/dev", "/run", "/proc"}
+// AlwaysWritable and AlwaysReadable are the directories that a container's processes may always write to and read, even
+// if [Spec.Writable] and [Spec.Readable] lack them.
+var (
+	AlwaysWritable = landlock.AlwaysWritable
+	AlwaysReadable = landlock.AlwaysReadable
+)
 
 // Network is the kind of network that a container has: none, the host's, or one of its own whose packets a
 // proxy reads.
@@ -220,6 +239,21 @@ func (s Spec) trees() mounts.Spec {
 	}
 }
 
+// landlock returns the lists of paths that the kernel's Landlock enforces.
+func (s Spec) landlock() landlock.Rules {
+	return landlock.Rules{Execute: s.Execute, Writable: s.Writable, Readable: s.Readable}
+}
+
+// writableTrees returns the targets of the mounts that processes may write to.
+func (s Spec) writableTrees() (targets []string) {
+	for _, m := range s.Mounts {
+		if !m.ReadOnly {
+			targets = append(targets, m.Target)
+		}
+	}
+	return targets
+}
+
 // readOnly returns the paths to make read-only: those of ReadOnly, and the programs with a digest.
 func (s Spec) readOnly() []string {
 	list := slices.Clip(s.ReadOnly)
@@ -266,6 +300,9 @@ func (s Spec) String() string {
 	}
 	if s.Writable != nil {
 		fmt.Fprintln(&b, "write only", strings.Join(s.Writable, " "))
+	}
+	if s.Readable != nil {
+		fmt.Fprintln(&b, "readable only", strings.Join(s.Readable, " "))
 	}
 	if s.Hostname != "" {
 		fmt.Fprintln(&b, "hostname", s.Hostname)

@@ -57,7 +57,7 @@ func TestCheckRefusesInvalidSpecs(t *testing.T) {
 		"no such limit":       func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 99}} },
 		"a limit twice":       func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 7}, {Resource: 7}} },
 		"a limit upside down": func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 7, Cur: 2, Max: 1}} },
-		"nothing to observe":  func(s *Spec) { s.Observe = &Observer{Call: func(Observed) {}} },
+		"nothing to observe":  func(s *Spec) { s.Observe = &Observer{Call: func(Observed) bool { return true }} },
 		"no observer's call":  func(s *Spec) { s.Observe = &Observer{Files: true} },
 		"a cgroup that is no": func(s *Spec) { s.Cgroups = append(s.Cgroups, nil) },
 	} {

@@ -80,7 +80,7 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	if len(spec.Guarded) > 0 {
 		b.Planner.Spec.Stub, err = stub.Program()
 	}
-	if err := errors.Join(err, b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
+	if err := errors.Join(err, b.setRlimits(spec.Rlimits), b.spec.landlock().Check(b.host.landlock, b.spec.writableTrees())); err != nil {
 		return execResult{}, err
 	}
 	last := b.Last

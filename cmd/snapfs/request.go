@@ -243,18 +243,24 @@ func toolsOf(t *catalog.Tools) string {
 	return strings.Join(parts, "; ")
 }
 
-// dataOf returns a text that lists the policy's rules about which files a sandbox may write and which only
-// read, and of which the content may not leave it, or "".
+// dataOf returns a text that lists the policy's rules about which files a sandbox may read and write, which only
+// read, which reads are recorded, and of which the content may not leave it, or "".
 func dataOf(d *catalog.Data) string {
 	if d == nil {
 		return ""
 	}
 	var parts []string
+	if d.Readable != nil {
+		parts = append(parts, "readable "+printable(d.Readable, " "))
+	}
 	if d.Writable != nil {
 		parts = append(parts, "writable "+printable(d.Writable, " "))
 	}
 	if len(d.ReadOnly) > 0 {
 		parts = append(parts, "read-only "+printable(d.ReadOnly, " "))
+	}
+	if len(d.Recorded) > 0 {
+		parts = append(parts, "recorded "+printable(d.Recorded, " "))
 	}
 	if len(d.Secret) > 0 {
 		parts = append(parts, "secret "+printable(d.Secret, " "))

@@ -1,9 +1,10 @@
 // Package attempts collects what the programs in one sandbox tried and did not get: files that are hidden
-// from them, files that the section [data] of the profile forbids to write, and programs that the section
-// [tools] forbids. It also lists the programs that they executed.
+// from them, files that the section [data] of the profile forbids to read or to write, and programs that the section
+// [tools] forbids. It also lists the programs that they executed, and records the first read of each file for which the
+// profile asks that.
 //
-// The package only reports. Mounts and Landlock hide the files and forbid the writes and the programs, whether
-// or not a Log observes that.
+// The package only reports. Mounts and Landlock hide the files and forbid the reads, the writes and the programs, whether
+// or not a Log observes that. But a read that cannot be recorded fails.
 package attempts
 
 import (
@@ -35,6 +36,8 @@ const (
 	// Write is the kind of an attempt to write, create, rename, remove or change a file that the profile of the
 	// sandbox forbids to write.
 	Write = "write"
+	// Read is the kind of an attempt to read, list or execute a file that the profile of the sandbox forbids to read.
+	Read = "read"
 )
 
 // An Attempt is one path that programs of a sandbox tried in vain to open, write or execute.
@@ -57,6 +60,8 @@ func (t Attempt) Text() string {
 		text = "may not be executed: "
 	case Write:
 		text = "may not be written: "
+	case Read:
+		text = "may not be read: "
 	}
 	text += pathlist.Printable(t.Path)
 	if t.By != "" {
@@ -85,6 +90,9 @@ type Log struct {
 
 	readOnly []string // files and directories that may not be written, also after symbolic links
 	writable []string // the only ones that may, after symbolic links; nil: all
+	readable []string // the only ones that may be read besides writable, after symbolic links; nil: all
+
+	recorded *recorder // nil: no read is recorded
 
 	looking sync.Mutex
 	exist   map[string]bool // which of these paths the host has, by path; only those that were asked for
@@ -96,22 +104,23 @@ type Log struct {
 	programs map[string]bool // that were executed
 }
 
-// Attach makes the container that spec describes report which files its programs open or write and which programs
+// Attach makes the container that spec describes report which files its programs open, read or write and which programs
 // they execute, as far as the policy of the sandbox rec needs that. It returns the Log that collects the reports, or
 // nil. The caller starts the container from spec afterwards. note is a message for the user if the kernel
-// cannot observe this; the isolation is the same without it.
-func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, note []string) {
+// cannot observe this; the isolation is the same without it. Errors: if the policy has reads recorded,
+// errs.ErrNotSupported for such a kernel, and those of [datafiles.Find].
+func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, note []string, err error) {
 	p := &rec.Policy
-	tools := p.Tools != nil && (p.Tools.Allow != nil || p.Tools.Deny != nil)
-	data := p.Data != nil && (p.Data.Writable != nil || len(p.Data.ReadOnly) > 0)
-	files := p.Result != nil || p.Observe
+	o := observes(p, spec)
 	switch {
-	case !files && !tools && !data:
-		return nil, nil
-	case !isolate.Observes() && files:
-		return nil, []string{"hidden files that the command tries to open are not reported: that needs seccomp (Linux 5.19)"}
+	case !o.any():
+		return nil, nil, nil
+	case !isolate.Observes() && o.moves:
+		return nil, nil, errUnrecorded
+	case !isolate.Observes() && o.files:
+		return nil, []string{"hidden files that the command tries to open are not reported: that needs seccomp (Linux 5.19)"}, nil
 	case !isolate.Observes():
-		return nil, nil
+		return nil, nil, nil
 	}
 	allow := spec.Execute
 	if len(spec.Guarded) > 0 { // whose stubs every process may execute
@@ -119,9 +128,14 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	}
 	l = &Log{
 		rec: rec, events: log, at: map[string]int{}, programs: map[string]bool{}, refusals: map[string]int{},
-		deny: spec.NoExec, allow: allow, readOnly: spec.ReadOnly, writable: spec.Writable,
+		deny: spec.NoExec, allow: allow, readOnly: spec.ReadOnly, writable: spec.Writable, readable: spec.Readable,
 	}
-	if files {
+	if o.moves {
+		if l.recorded, err = newRecorder(p.Data.Recorded); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.files {
 		l.secrets = map[string]bool{}
 		for _, path := range slices.Concat(spec.Hide, hostfs.PlacesOfSecrets()) {
 			l.secrets[path] = true
@@ -133,14 +147,33 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 			delete(l.secrets, r.Path)
 		}
 	}
-	spec.Observe = &isolate.Observer{Files: files, Programs: files || tools, Writes: data, Call: l.observe}
-	return l, nil
+	spec.Observe = &isolate.Observer{Files: o.files, Programs: o.programs, Writes: o.writes, Reads: o.reads, Moves: o.moves, Call: l.observe}
+	return l, nil, nil
 }
 
-// observe evaluates one system call of a sandbox's program, which opens or writes a file or executes a program. It
-// adds an executed program to the log, and an attempt if the file is hidden or may not be written, or the program is
-// forbidden.
-func (l *Log) observe(o isolate.Observed) {
+// kinds are the kinds of system calls that a Log observes, as in [isolate.Observer].
+type kinds struct{ files, programs, writes, reads, moves bool }
+
+func (k kinds) any() bool { return k != kinds{} }
+
+// observes returns the kinds of system calls that are observed for the policy p in the container that spec describes.
+// Moves are observed if reads are recorded.
+func observes(p *catalog.Policy, spec *isolate.Spec) (k kinds) {
+	k.files = p.Result != nil || p.Observe
+	if d := p.Data; d != nil {
+		k.writes = spec.Writable != nil || len(d.ReadOnly) > 0
+		k.moves = len(d.Recorded) > 0
+		k.reads = spec.Readable != nil || k.moves
+	}
+	tools := p.Tools != nil && (p.Tools.Allow != nil || p.Tools.Deny != nil)
+	k.programs = k.files || k.reads || tools
+	return k
+}
+
+// observe evaluates one system call of a sandbox's program, which opens, reads or writes a file or executes a program. It
+// adds an executed program to the log, and an attempt if the file is hidden or may not be read or written, or the program
+// is forbidden. It returns false if the call must fail, since its read is to be recorded and cannot be.
+func (l *Log) observe(o isolate.Observed) bool {
 	switch o.Act {
 	case isolate.ActLookup:
 		if hidden := l.hiddenAt(o.Path); hidden != "" {
@@ -155,6 +188,11 @@ func (l *Log) observe(o isolate.Observed) {
 		if l.refused(o.Path) {
 			l.add(Program, o.Path, o)
 		}
+		return l.read(o)
+	case isolate.ActRead:
+		return l.read(o)
+	case isolate.ActMove:
+		return l.recorded.move(o.Path, o.To)
 	case isolate.ActWrite:
 		if l.readOnlyRule(o.Path) != "" || !l.mayWrite(o.Path) {
 			l.add(Write, o.Path, o)
@@ -164,6 +202,41 @@ func (l *Log) observe(o isolate.Observed) {
 			l.add(Write, o.Path, o)
 		}
 	}
+	return true
+}
+
+// read evaluates a system call that reads, lists or executes a file. It adds an attempt if the file may not be read, and
+// otherwise records the first read of a file for which the profile asks that. It returns false if that cannot be recorded.
+func (l *Log) read(o isolate.Observed) bool {
+	if !l.mayRead(o.Path) {
+		l.add(Read, o.Path, o)
+		return true
+	}
+	done := true
+	for _, path := range l.recorded.of(o.Path) {
+		done = l.recorded.read(path, func() error {
+			d := events.Data{Name: Read, Reason: "read by " + programOf(o.PID)}
+			d.AddPath(path)
+			return l.events.TryAppend(events.Event{Type: events.FileRead, Subject: l.rec.Name, SandboxID: l.rec.ID, Data: d})
+		}) && done
+	}
+	return done
+}
+
+// mayRead reports whether path, which is one after symbolic links, is in the profile's list of readable paths, or there is
+// no such list. Writable paths are readable.
+func (l *Log) mayRead(path string) bool {
+	return l.readable == nil || l.ruleOf(path, isolate.AlwaysReadable[:]) != "" || l.ruleOf(path, l.readable) != "" || l.ruleOf(path, l.writable) != ""
+}
+
+// programOf returns the name of a process and its program, for an event.
+func programOf(pid int) string {
+	name, _ := vfs.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // "" for a process that was killed
+	text := strings.TrimSpace(string(name))
+	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+		text += " (" + program + ")"
+	}
+	return text
 }
 
 // readOnlyRule returns the read-only path of the profile that is path or a directory above it, "" if there is none.
@@ -252,7 +325,7 @@ func (l *Log) add(kind, what string, o isolate.Observed) {
 	l.announce(kind, a.Path, l.why(a))
 }
 
-// announce adds an event about a refusal of this kind (Hidden, Program or Write), with the reason why, to the state
+// announce adds an event about a refusal of this kind (Hidden, Program, Write or Read), with the reason why, to the state
 // directory's event log. path is the refused path, or "" for an event about none.
 func (l *Log) announce(kind, path, why string) {
 	d := events.Data{Name: kind, Reason: why}
@@ -286,6 +359,10 @@ func (l *Log) why(a Attempt) string {
 		return "hidden from the sandbox" + by
 	case a.Kind == Write && l.readOnlyRule(a.Path) != "":
 		return "data: read-only " + l.readOnlyRule(a.Path) + by
+	case a.Kind == Read:
+		return "data: not in readable" + by
+	case a.Kind == Write && l.rec.Policy.Data.Writable == nil:
+		return "data: not in readable, and without writable nothing else may be written" + by
 	case a.Kind == Write:
 		return "data: not in writable" + by
 	}

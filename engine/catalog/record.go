@@ -304,23 +304,6 @@ type Policy struct {
 	Site *SiteUse `json:"site,omitempty"`
 }
 
-// Data says which paths the processes of a sandbox may write, and of which files the content may not leave it. Every
-// path is absolute.
-type Data struct {
-	// Writable lists the only files and directories, with everything below them, that may be
-	// written, besides /tmp, /dev and /run; nil means all, and an empty list none.
-	Writable []string `json:"writable,omitzero"`
-	// ReadOnly lists files and directories that may not be written, also if Writable has them.
-	ReadOnly []string `json:"read_only,omitempty"`
-	// Secret and Private are labels: paths, or patterns as in .gitignore, of files whose content may not leave
-	// the sandbox. What is secret never may; a person may allow a result with private content.
-	Secret  []string `json:"secret,omitempty"`
-	Private []string `json:"private,omitempty"`
-}
-
-// Labelled reports whether a label names files whose content may not leave the sandbox. d may be nil.
-func (d *Data) Labelled() bool { return d != nil && len(d.Secret)+len(d.Private) > 0 }
-
 // A SiteUse says which settings of a sandbox the administrator's policy (/etc/snapfs/policy.toml) made
 // stricter. It is part of the sandbox's policy.
 type SiteUse struct {

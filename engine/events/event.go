@@ -21,6 +21,7 @@ const (
 	NetworkAllowed    = "snapfs.network.allowed"
 	NetworkAsked      = "snapfs.network.asked"
 	AccessRefused     = "snapfs.access.refused"
+	FileRead          = "snapfs.file.read"
 	DriftFound        = "snapfs.drift.found"
 	PlanMade          = "snapfs.plan.made"
 	ApprovalAsked     = "snapfs.approval.asked"
@@ -89,7 +90,7 @@ type Data struct {
 	// Job is the number of a job.
 	Job int `json:"job,omitempty"`
 	// Name is the new name of a renamed sandbox, the name of a snapshot, the new state of a job, or the
-	// kind of a refusal: "hidden" for a file, "write", "program", or "hook" and "mcp" for a tool of an agent.
+	// kind of a refusal: "hidden" for a file, "read", "write", "program", or "hook" and "mcp" for a tool of an agent.
 	Name string `json:"name,omitempty"`
 	// Command are the arguments of a command, of which long ones are cut.
 	Command []string `json:"command,omitempty"`

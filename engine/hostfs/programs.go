@@ -1,14 +1,13 @@
 package hostfs
 
 import (
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/datafiles"
 	"github.com/snapfs/snapfs/engine/guarded"
 	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/snapfs/snapfs/isolate"
@@ -25,32 +24,11 @@ func onHost(paths []string, workspace string) []string {
 	list, dirs := make([]string, 0, len(paths)), map[string]string{} // a package has many programs in few directories
 	for _, p := range paths {
 		if !underReplaced(p) || Within(p, workspace) {
-			p = afterLinks(p, dirs)
+			p = datafiles.AfterLinks(p, dirs)
 		}
 		list = append(list, p)
 	}
 	return list
-}
-
-// afterLinks returns path after all symbolic links, or only those above its first element that cannot be resolved. dirs
-// has the directories that were followed before, and gets the one of this path.
-func afterLinks(path string, dirs map[string]string) string {
-	if path == "/" {
-		return path
-	}
-	above, base := filepath.Dir(path), filepath.Base(path)
-	dir, ok := dirs[above]
-	if !ok {
-		dir = afterLinks(above, dirs)
-		dirs[above] = dir
-	}
-	real := filepath.Join(dir, base)
-	if info, err := os.Lstat(real); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		if after, err := filepath.EvalSymlinks(real); err == nil {
-			return after
-		}
-	}
-	return real
 }
 
 // limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny in a

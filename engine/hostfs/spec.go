@@ -85,7 +85,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	s := Confinement(rec.Policy, rec.Workspace)
 	s.DigestCache = hf.cat.Digests()
-	more, err := limitPrograms(&s, rec.Policy.Tools, rec.Workspace, dpkg.Cache(hf.cat.Packages()))
+	more, err := limitPaths(&s, rec.Policy, rec.Workspace, dpkg.Cache(hf.cat.Packages()))
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}
@@ -182,15 +182,11 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 	return list
 }
 
-// Confinement returns the part of a sandbox's container spec that does not depend on the files of its trees: user
-// and group ids, network, and which paths the policy allows. It follows symbolic links as they are
-// on the host, because those in the sandbox's copies may be work of the sandbox.
+// Confinement returns the part of a sandbox's container spec that depends on no file but the workspace: user and group
+// ids, network, and the size of its filesystems in memory.
 func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
-	if p.Data != nil {
-		s.ReadOnly, s.Writable = newLookupCache().followed(slices.Clone(p.Data.ReadOnly)), onHost(p.Data.Writable, workspace)
-	}
 	return s
 }
 

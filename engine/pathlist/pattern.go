@@ -75,6 +75,9 @@ func Fixed(pattern string) string {
 	return fixed
 }
 
+// IsPattern reports whether pattern, one of [Match], has a wildcard, so that it is no path.
+func IsPattern(pattern string) bool { return wild(pattern) }
+
 // unescaped returns a pattern without the backslashes that make wildcards ordinary characters.
 func unescaped(pattern string) string {
 	var b strings.Builder

@@ -202,6 +202,8 @@ func (p *Profile) add(other *Profile) {
 	s.Tools.Allow = union(s.Tools.Allow, other.Sandbox.Tools.Allow)
 	s.Tools.Deny = union(s.Tools.Deny, other.Sandbox.Tools.Deny)
 	s.Tools.Hook = union(s.Tools.Hook, other.Sandbox.Tools.Hook)
+	s.Data.Readable = union(s.Data.Readable, other.Sandbox.Data.Readable)
+	s.Data.Recorded = union(s.Data.Recorded, other.Sandbox.Data.Recorded)
 	s.Data.Writable = union(s.Data.Writable, other.Sandbox.Data.Writable)
 	s.Data.ReadOnly = union(s.Data.ReadOnly, other.Sandbox.Data.ReadOnly)
 	s.Data.Secret = union(s.Data.Secret, other.Sandbox.Data.Secret)

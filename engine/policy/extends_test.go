@@ -299,6 +299,32 @@ func TestAPolicyThatOthersMayWriteIsRefused(t *testing.T) {
 	}
 }
 
+// TestTheSiteBoundsWhatIsRead: no profile makes readable what the site's list lacks, by readable or by writable, and a
+// site's writable widens no list of a profile.
+func TestTheSiteBoundsWhatIsRead(t *testing.T) {
+	for _, c := range []struct {
+		site       string
+		mine, want catalog.Data
+	}{
+		{"readable = [\"/a\"]", catalog.Data{}, catalog.Data{Readable: []string{"/a"}, Writable: []string{"/a"}}},
+		{"readable = [\"/a\"]", catalog.Data{Readable: []string{"/a/b", "/c", "/a/**/*.md"}}, catalog.Data{Readable: []string{"/a/b", "/a/**/*.md"}, Writable: []string{"/a/b", "/a/**/*.md"}}},
+		{"readable = [\"/a\"]", catalog.Data{Writable: []string{"/a/b", "/c"}}, catalog.Data{Readable: []string{"/a"}, Writable: []string{"/a/b"}}},
+		{"readable = [\"/a\"]\nwritable = [\"/w\"]", catalog.Data{Readable: []string{"/w/x"}, Writable: []string{"/a"}}, catalog.Data{Readable: []string{"/w/x"}, Writable: []string{}}},
+		{"writable = [\"/w\"]", catalog.Data{Readable: []string{"/a", "/w/x"}}, catalog.Data{Readable: []string{"/a", "/w/x"}, Writable: []string{"/w/x"}}},
+		{"recorded = [\"/r\"]", catalog.Data{Recorded: []string{"/m"}}, catalog.Data{Recorded: []string{"/m", "/r"}}},
+	} {
+		site(t, map[string]string{"policy.toml": "[data]\n" + c.site + "\n"})
+		mine := c.mine
+		p := catalog.Policy{Data: &mine}
+		if err := policy.BoundBySite(&p); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(&c.want, p.Data); d != "" {
+			t.Errorf("%q, %+v: %s", c.site, c.mine, d)
+		}
+	}
+}
+
 func TestTheSchemaHasEveryKey(t *testing.T) {
 	properties := policy.Schema()["properties"]
 	for _, s := range policy.Grammar() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/guarded"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/dpkg"
 )
 
@@ -30,9 +31,7 @@ func (s *Sandbox) NotHeld() []string {
 	if s.Data.Writable != nil {
 		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
 	}
-	if s.Data.Labelled() {
-		list = append(list, labelsNotHeld...)
-	}
+	list = append(list, dataNotHeld(&s.Data)...)
 	for _, rule := range s.Tools.Deny {
 		if pkg, ok := catalog.PackageOf(rule); ok {
 			if _, why := packagePrograms(pkg); why != "" {
@@ -52,6 +51,25 @@ func (s *Sandbox) NotHeld() []string {
 		return !pinned && !arguments
 	}) {
 		list = append(list, "tools.allow: a process that may write to an allowed program can change what it does; a rule with a digest (@sha256:) has no such gap")
+	}
+	return list
+}
+
+// dataNotHeld returns the sentences of [Sandbox.NotHeld] about readable, read-only and recorded paths and about labels.
+func dataNotHeld(d *catalog.Data) (list []string) {
+	if d.Readable != nil {
+		list = append(list, "data.readable: the names, the sizes, the times and the attributes of files elsewhere, and the targets of symbolic links, can be read by who knows the path; "+
+			"so can a file that has another name (hard link) in a readable directory")
+	}
+	if slices.ContainsFunc(d.ReadOnly, pathlist.IsPattern) {
+		list = append(list, "data.read-only: a pattern holds for the files that match it when the sandbox starts, and not for later ones")
+	}
+	if d.Recorded != nil {
+		list = append(list, "data.recorded: a program that changes the path of an opening in its memory at the right moment, a 32-bit program, "+
+			"and an opening by a path through another process below /proc read a file without an event; so does one by another name (hard link) that the file has when the sandbox starts")
+	}
+	if d.Labelled() {
+		list = append(list, labelsNotHeld...)
 	}
 	return list
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -161,6 +162,9 @@ func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 		{"[sandbox]\nnet = [\"a.example,b.example\"]", "2:8: net: \"a.example,b.example\" is more than one rule"},
 		{"[sandbox]\nenv = [\"A=b\"]", `2:8: env: invalid variable name "A=b"`},
 		{"[sandbox]\nexpose = [\"~ada/x\"]", "2:11: expose: ~NAME is not expanded"},
+		{"[sandbox]\nhide = [\"*.pem\"]", `2:9: hide: "*.pem" is a pattern, and a file that gets such a name later would be shown`},
+		{"[data]\nreadable = [\"/*/x\"]", `2:1: readable: "/*/x" begins with a wildcard, which is every directory of this machine`},
+		{"[data]\nrecorded = [\"/\"]", "2:1: recorded: / is not allowed"},
 		{"[sandbox]\nhide = \"x\"", "2:1: hide: expected a list, got a text"},
 		{"name = \"d\"", "1:1: name: not in a section"},
 		{dev + "a.b = 1", "4:1: a: unknown key"},
@@ -373,6 +377,27 @@ func TestGrammarMatchesTheReader(t *testing.T) {
 }
 
 // The commands of a profile run on the host.
+// An entry of [data] is a pattern as in .gitignore, below a directory whose own name is none.
+func TestEntriesOfDataArePatterns(t *testing.T) {
+	dir := filepath.Join(treetest.Dir(t), "a[b]")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, policy.Name)
+	if err := os.WriteFile(file, []byte("[data]\nreadable = [\"*.md\", \"./*.md\", \"src\", \"/srv/x\", '\\*.md']\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.Read(file, policy.Named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	escaped := pathlist.Escape(dir)
+	want := []string{escaped + "/**/*.md", escaped + "/*.md", escaped + "/src", "/srv/x", escaped + `/\*.md`}
+	if d := cmp.Diff(want, p.Sandbox.Data.Readable); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestProfileWritableForOthersIsRefused(t *testing.T) {
 	path := filepath.Join(treetest.Dir(t), policy.Name)
 	if err := os.WriteFile(path, []byte(five), 0o644); err != nil {

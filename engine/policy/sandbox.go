@@ -71,7 +71,7 @@ func sandboxSection() Section {
 			{"registries", "list of programs", "", "Package managers whose servers may be reached in addition to net: " + strings.Join(registry.Programs, ", ") + ". snapfs reads the servers from this user's own settings of the program when it creates the sandbox, mirrors included. The flag --net replaces them."},
 			{"ask", "duration", `"none"`, `How long a connection to a destination that no rule of net allows waits for a person, as "1m" (from 1s to 2m); "none" refuses it at once. The question is an event (snapfs.network.asked), and snapfs net answers it. It applies with rules only. With a label of [data] it is about the destination: each request there is searched all the same. A found profile cannot set it, and the site's policy sets the longest.`},
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
-			{"hide", "list of paths", "", "More paths to hide: inside, files and directories are empty. With files observed by [result], opening one is an event, and each lookup takes longer; otherwise a failed command that names one gets a hint."},
+			{"hide", "list of paths", "", "More paths to hide: inside, files and directories are empty. A pattern with * or ? is refused, because a file that gets a matching name while the sandbox runs would be shown; readable in [data] takes patterns. With files observed by [result], opening one is an event, and each lookup takes longer; otherwise a failed command that names one gets a hint."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass. No event reports the others."},
 			{"evidence", "bool", "false", "Keep a signed record of what is done to the sandbox (snapfs evidence --help)."},
 			{"keep-evidence", "rule", `"all"`, `Which of these records stay: "all", or bounds as in "records=1000000,for=90d,size=500M"; older ones are removed when one bound is reached, which the record says. In the site's policy it is the least that stays.`},
@@ -145,7 +145,7 @@ func (r *reader) setting(name, path string, v any) {
 		r.sandbox.KeepEvidence = &rule
 		r.said("sandbox.keep-evidence", rule.String(), path)
 	case "hide":
-		r.sandbox.Hide = r.paths(name, path, v)
+		r.hide(name, path, v)
 	case "env":
 		r.texts(name, path, v, func(text, path string) {
 			if strings.ContainsAny(text, "= ") {
@@ -157,6 +157,18 @@ func (r *reader) setting(name, path string, v any) {
 	default:
 		r.keyPoints(name, path, v)
 	}
+}
+
+// hide stores v, the value of the key hide of a profile, in r.sandbox. It records a mistake for a pattern: a file that
+// gets a matching name while the sandbox runs could not be hidden.
+func (r *reader) hide(name, path string, v any) {
+	r.texts(name, path, v, func(text, path string) {
+		if strings.ContainsAny(text, "*?") { // a [ is in many names
+			r.wrong(path, fmt.Sprintf("hide: %q is a pattern, and a file that gets such a name later would be shown", text),
+				"name the files or directories; readable in [data] takes patterns, and the flag --hide a name with a wildcard as it is")
+		}
+	})
+	r.sandbox.Hide = r.paths(name, path, v)
 }
 
 // keyPoints stores one of the keys of [sandbox] about automatic snapshots, called name and with the value v, in
@@ -277,12 +289,12 @@ func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 // [sandbox]: absolute, clean, each once. A relative path starts at the profile's directory, or with ~/ at the
 // home directory. It records mistakes in v at path, the key's path in the file.
 func (r *reader) paths(name, path string, v any) []string {
-	return r.pathsOf("sandbox", name, path, v)
+	return r.pathsOf("sandbox", name, path, v, func(dir, text string) string { return filepath.Join(dir, text) })
 }
 
 // pathsOf returns the file paths of the list v, the value of the key name of any section, in the form that
-// [reader.paths] describes.
-func (r *reader) pathsOf(section, name, path string, v any) (all []string) {
+// [reader.paths] describes. join joins a directory and a relative path.
+func (r *reader) pathsOf(section, name, path string, v any, join func(dir, text string) string) (all []string) {
 	r.texts(name, path, v, func(text, path string) {
 		beneath, home := strings.CutPrefix(text, "~/")
 		switch {
@@ -292,12 +304,12 @@ func (r *reader) pathsOf(section, name, path string, v any) (all []string) {
 				r.wrong(path, name+": no home directory: "+err.Error(), "write the full path")
 				return
 			}
-			text = filepath.Join(dir, beneath)
+			text = join(dir, "./"+beneath)
 		case text[0] == '~':
 			r.wrong(path, name+": ~NAME is not expanded here", "write the full path")
 			return
 		case !filepath.IsAbs(text):
-			text = filepath.Join(r.dir, text)
+			text = join(r.dir, text)
 		}
 		if text = filepath.Clean(text); !slices.Contains(all, text) {
 			all = append(all, text)

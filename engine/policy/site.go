@@ -329,36 +329,29 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	p.Budget = low
 }
 
-// boundData removes from the policy p the writable paths that the administrator's policy does not allow, and
-// adds its read-only paths and its labels. It passes a description of each change to note.
+// boundData removes from the policy p the readable and writable paths that the administrator's policy does not allow, and
+// adds its read-only and recorded paths and its labels. It passes a description of each change to note.
 func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Data
-	if site.Writable == nil && site.ReadOnly == nil && !site.Labelled() {
+	if site.MayWrite() == nil && site.ReadOnly == nil && site.Recorded == nil && !site.Labelled() {
 		return
 	}
 	var data catalog.Data
 	if p.Data != nil {
 		data = *p.Data
 	}
-	switch {
-	case site.Writable == nil:
-	case data.Writable == nil:
-		data.Writable = site.Writable
-		note("data writable %s", strings.Join(site.Writable, " "))
-	default:
-		data.Writable = slices.DeleteFunc(slices.Clone(data.Writable), func(mine string) bool {
-			if slices.ContainsFunc(site.Writable, func(path string) bool { return within(mine, path) }) {
-				return false
-			}
-			note("data writable %s refused", mine)
-			return true
-		})
+	write := data.MayWrite()
+	if site.Readable != nil { // writable paths are readable too
+		data.Readable = boundPaths("readable", data.Readable, slices.Concat(site.Readable, site.Writable), note)
+	}
+	if most := site.MayWrite(); most != nil {
+		data.Writable = boundPaths("writable", write, most, note)
 	}
 	for _, l := range []struct {
 		what string
 		mine *[]string
 		site []string
-	}{{"read-only", &data.ReadOnly, site.ReadOnly}, {"secret", &data.Secret, site.Secret}, {"private", &data.Private, site.Private}} {
+	}{{"read-only", &data.ReadOnly, site.ReadOnly}, {"recorded", &data.Recorded, site.Recorded}, {"secret", &data.Secret, site.Secret}, {"private", &data.Private, site.Private}} {
 		for _, path := range l.site {
 			if !slices.Contains(*l.mine, path) {
 				*l.mine = append(slices.Clip(*l.mine), path)
@@ -367,6 +360,22 @@ func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 		}
 	}
 	p.Data = &data
+}
+
+// boundPaths returns those of mine, the paths of a key of [data] or nil for all, that lie at or below one of most, or
+// most itself for nil. It passes a description of each change to note.
+func boundPaths(key string, mine, most []string, note func(string, ...any)) []string {
+	if mine == nil {
+		note("data %s %s", key, strings.Join(most, " "))
+		return most
+	}
+	return slices.DeleteFunc(slices.Clone(mine), func(path string) bool {
+		if slices.ContainsFunc(most, func(dir string) bool { return within(path, dir) }) {
+			return false
+		}
+		note("data %s %s refused", key, path)
+		return true
+	})
 }
 
 // has reports whether the administrator's policy has the setting, such as sandbox.env, even as an empty list,

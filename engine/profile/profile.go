@@ -221,27 +221,33 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 	}
 }
 
-// data adds the writable and read-only paths of a profile, and its labels, to the policy. A profile that was only found
-// in the workspace (named is false) can add read-only paths and labels. It can add writable paths only to a policy that
-// has no list of them: there everything was writable, and the list narrows that.
+// data adds the rules of a profile about paths, and its labels, to the policy. A profile that was only found in the
+// workspace (named is false) can add read-only and recorded paths and labels. It can add readable or writable paths only
+// to a policy that has no such list: there everything was allowed, and the list narrows that. Writable paths are
+// readable, so that a list of readable paths rules out both.
 func (u *profiled) data(theirs catalog.Data, named bool) {
-	if theirs.Writable == nil && theirs.ReadOnly == nil && !theirs.Labelled() {
+	if theirs.MayWrite() == nil && theirs.ReadOnly == nil && theirs.Recorded == nil && !theirs.Labelled() {
 		return
 	}
 	var mine catalog.Data
 	if u.p.Data != nil {
 		mine = *u.p.Data
 	}
-	if named || mine.Writable == nil {
-		mine.Writable = u.add("data writable", mine.Writable, theirs.Writable)
-		if mine.Writable == nil {
-			mine.Writable = theirs.Writable // an empty list makes nothing writable
+	only := func(what string, list *[]string, theirs []string, may bool) {
+		if !may {
+			for _, one := range theirs {
+				u.left("data " + what + " " + one)
+			}
+			return
 		}
-	} else {
-		for _, one := range theirs.Writable {
-			u.left("data writable " + one)
+		if *list = u.add("data "+what, *list, theirs); *list == nil {
+			*list = theirs // an empty list allows nothing
 		}
 	}
+	unlimited := mine.MayWrite() == nil
+	only("readable", &mine.Readable, theirs.Readable, named || unlimited)
+	only("writable", &mine.Writable, theirs.Writable, named || unlimited)
+	mine.Recorded = u.add("data recorded", mine.Recorded, theirs.Recorded)
 	mine.ReadOnly = u.add("data read-only", mine.ReadOnly, theirs.ReadOnly)
 	mine.Secret = u.add("data secret", mine.Secret, theirs.Secret)
 	mine.Private = u.add("data private", mine.Private, theirs.Private)

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ruleProbes returns the probes that try to break a rule that a profile can have, in a sandbox with that rule.
@@ -22,6 +24,8 @@ func ruleProbes() []Probe {
 	return []Probe{
 		{Name: "data", Args: []string{"PATH..."}, plan: planReadOnly},
 		{Name: "writable", Args: []string{"PATH..."}, plan: planReadOnly},
+		{Name: "readable", Args: []string{"PATH..."}, plan: planRead},
+		{Name: "recorded", Args: []string{"PATH"}, plan: planRecorded},
 		{Name: "tools", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "tools-allow", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "tools-digest", Args: []string{"PROGRAM"}, plan: planProgram},
@@ -36,6 +40,42 @@ func ruleProbes() []Probe {
 		{Name: "base-url", Args: []string{"URL-VARIABLE", "VARIABLE", "SHA256"}, plan: planBaseURL},
 		{Name: "aws", Args: []string{"URL-VARIABLE", "SHA256"}, plan: planAWS},
 	}
+}
+
+// planRead plans a probe that lists directories and reads files, of which the policy of the sandbox allows none.
+func planRead(args []string) (attempt, error) {
+	return attempt{"read " + strings.Join(args, ", "), func() outcome {
+		for _, path := range args {
+			f, err := os.Open(path)
+			switch {
+			case err == nil:
+				f.Close()
+				return crossed("%s can be read", path)
+			case !errors.Is(err, unix.EACCES):
+				return untried("%v", err)
+			}
+		}
+		return held("%v", unix.EACCES)
+	}}, nil
+}
+
+// planRecorded plans a probe that reads the file args[0], after it has given it another name. The first read of the file
+// is recorded, or fails; whether the record is there only the host can see.
+func planRecorded(args []string) (attempt, error) {
+	return attempt{"read " + args[0] + " by another name", func() outcome {
+		other := args[0] + ".other"
+		if err := os.Rename(args[0], other); err != nil {
+			return untried("%v", err)
+		}
+		_, err := os.ReadFile(other)
+		if back := os.Rename(other, args[0]); back != nil {
+			return untried("%v", back)
+		}
+		if err != nil {
+			return held("%v", err)
+		}
+		return crossed("it can be read, and no event says so")
+	}}, nil
 }
 
 // planSecret plans a probe that looks for a secret in the environments and the arguments of all processes that it

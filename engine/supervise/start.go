@@ -120,7 +120,10 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 		spec.MapIDs = mappers.start
 	}
 	spec.Images = sv.cat.Images()
-	tried, unobserved := attempts.Attach(s.rec, &spec, sv.events)
+	tried, unobserved, err := attempts.Attach(s.rec, &spec, sv.events)
+	if err != nil {
+		return nil, nil, false, errors.Join(err, s.prepared.Close())
+	}
 	container, proc, err := s.prepared.Start(ctx, spec)
 	s.prepared = nil
 	if err != nil {

@@ -71,14 +71,18 @@ var places = []place{
 `},
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.ReadOnly {\n", "\tfor _, p := range pl.Spec.ReadOnly[:len(pl.Spec.ReadOnly)*isIn(\"data\")] {\n"},
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.NoExec {\n", "\tfor _, p := range pl.Spec.NoExec[:len(pl.Spec.NoExec)*isIn(\"tools\")] {\n"},
-	{"isolate/paths.go", "\tif b.spec.Execute == nil && b.spec.Writable == nil {\n", `	if isOut("tools-allow") {
-		b.spec.Execute = nil
+	{"isolate/landlock/rules_linux.go", "\tif r.Execute == nil && r.Writable == nil && r.Readable == nil {\n", `	if isOut("tools-allow") {
+		r.Execute = nil
 	}
 	if isOut("writable") {
-		b.spec.Writable = nil
+		r.Writable = nil
 	}
-	if b.spec.Execute == nil && b.spec.Writable == nil {
+	if isOut("readable") {
+		r.Readable = nil
+	}
+	if r.Execute == nil && r.Writable == nil && r.Readable == nil {
 `},
+	{"engine/attempts/recorded.go", "record() != nil {", `!isOut("recorded") && record() != nil {`},
 	{"isolate/internal/digest/digest_linux.go", "if !slices.Contains(wanted[path], p.digest) {", `if !slices.Contains(wanted[path], p.digest) && !isOut("tools-digest") {`},
 	{"engine/guarded/guarded.go", "slices.Equal(args[1:1+len(r.First)], r.First) &&", `(slices.Equal(args[1:1+len(r.First)], r.First) || isOut("tools-arguments")) &&`},
 	{"engine/hostfs/othernames.go", "if len(o.files) == 0 {", `if len(o.files) == 0 || isOut("other-name") {`},

@@ -112,7 +112,7 @@ func addRules(policy map[string]any, p *catalog.Policy) {
 		policy["tools"] = map[string]any{"allow_only": t.Allow != nil, "allow": valid(t.Allow), "deny": valid(t.Deny), "hook": valid(t.Hook), "mcp": valid(t.MCP)}
 	}
 	if d := p.Data; d != nil {
-		policy["data"] = map[string]any{"writable_only": d.Writable != nil, "writable": valid(d.Writable), "read_only": valid(d.ReadOnly), "secret": valid(d.Secret), "private": valid(d.Private)}
+		policy["data"] = map[string]any{"writable_only": d.Writable != nil, "writable": valid(d.Writable), "read_only": valid(d.ReadOnly), "readable_only": d.Readable != nil, "readable": valid(d.Readable), "recorded": valid(d.Recorded), "secret": valid(d.Secret), "private": valid(d.Private)}
 	}
 	var secrets []any
 	for _, s := range p.Secrets {

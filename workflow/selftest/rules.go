@@ -1,13 +1,16 @@
 package selftest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/isolate"
@@ -17,13 +20,14 @@ import (
 // own with such a rule. requestProbes are those among them that need network rules: they send requests to a server that
 // this process serves.
 var (
-	ruleProbes    = append([]string{"data", "writable", "tools", "tools-allow", "tools-digest", "tools-arguments", "other-name"}, requestProbes...)
+	ruleProbes    = append([]string{"data", "writable", "readable", "recorded", "tools", "tools-allow", "tools-digest", "tools-arguments", "other-name"}, requestProbes...)
 	requestProbes = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url", "aws"}
 )
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
-// workspace is read-only or is not in a list of writable paths, a program is denied, is not in a list of allowed ones
-// or has another content or other first arguments than the list says, and a hidden file has another name in the workspace.
+// workspace is read-only or is not in a list of writable or readable paths, a file is to be recorded when it is read, a
+// program is denied, is not in a list of allowed ones or has another content or other first arguments than the list
+// says, and a hidden file has another name in the workspace.
 func (p *prover) ruleTrials() []trial {
 	program, err := run.Look("true")
 	if err == nil {
@@ -42,11 +46,19 @@ func (p *prover) ruleTrials() []trial {
 	tools := func(change func(*catalog.Tools)) func(*catalog.Policy) {
 		return func(policy *catalog.Policy) { policy.Tools = changed(policy.Tools, change) }
 	}
+	unread, readable := unlisted(p.req.Workspace, isolate.AlwaysReadable[:]), []string{pathlist.Escape(self)}
+	if unread != p.req.Workspace { // where the list could not hold
+		readable = append(readable, pathlist.Escape(p.req.Workspace))
+	}
 	return []trial{
 		{probe: "data", args: []string{p.req.Workspace}, rule: data(func(d *catalog.Data) {
 			d.ReadOnly = append(slices.Clone(d.ReadOnly), p.req.Workspace)
 		})},
-		{probe: "writable", args: []string{unlisted(p.req.Workspace)}, landlock: true, rule: data(func(d *catalog.Data) { d.Writable = []string{} })},
+		{probe: "writable", args: []string{unlisted(p.req.Workspace, isolate.AlwaysWritable[:])}, landlock: true, rule: data(func(d *catalog.Data) { d.Writable = []string{} })},
+		{probe: "readable", args: []string{unread}, landlock: true, rule: data(func(d *catalog.Data) {
+			d.Readable, d.Writable = readable, nil
+		})},
+		p.recordedTrial(),
 		{probe: "tools", args: []string{program}, rule: tools(func(t *catalog.Tools) {
 			t.Deny = append(slices.Clone(t.Deny), program)
 		})},
@@ -71,10 +83,10 @@ func changed[T any](old *T, change func(*T)) *T {
 	return &rules
 }
 
-// unlisted returns the workspace, or the home directory if the workspace lies where every sandbox may write: a path
-// that is not writable in a sandbox without writable paths.
-func unlisted(workspace string) string {
-	for _, own := range isolate.AlwaysWritable {
+// unlisted returns the workspace, or the home directory if the workspace lies below one of always, where every sandbox
+// may write or read: a path that is not allowed in a sandbox whose list has no path.
+func unlisted(workspace string, always []string) string {
+	for _, own := range always {
 		if home, err := os.UserHomeDir(); err == nil && hostfs.Within(workspace, own) {
 			return home
 		}
@@ -127,4 +139,42 @@ func (p *prover) requestTrials(host *probeHost) []trial {
 		}
 	}
 	return all
+}
+
+// recordedTrial returns the test in which a program reads a file of which the first read is an event. The
+// file is in a workspace of its own.
+func (p *prover) recordedTrial() trial {
+	const name = "recorded"
+	var file string
+	prepare := func(req *hostfs.Request) (func(), error) {
+		dir, err := os.MkdirTemp("", "snapfs-prove-")
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
+		}
+		if err != nil {
+			return nil, err
+		}
+		file = filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(name), 0o600); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+		req.Workspace, req.Backend, req.Policy.Data = dir, "", &catalog.Data{Recorded: []string{pathlist.Escape(file)}} // those of the request may not hold there
+		return func() { os.RemoveAll(dir) }, nil                                                                        //nolint:errcheck // it is a temporary directory
+	}
+	seen := func(r prove.Report, after uint64) prove.Report {
+		if !r.WasTried() {
+			return r
+		}
+		err := events.Read(p.e.cat.Dir(), after, func(e events.Event) error {
+			if e.Type == events.FileRead && slices.Contains(e.Data.Paths, file) {
+				r.Held, r.Happened = true, "an event says so"
+			}
+			return nil
+		})
+		if err != nil {
+			return prove.Untried(name, []string{file}, err)
+		}
+		return r
+	}
+	return trial{probe: name, args: []string{name}, prepare: prepare, seen: seen}
 }

@@ -28,7 +28,7 @@ func TestARuleHoldsWithoutAProbeOnlyIfItCannotBeEnforced(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"writable", "tools-allow", "tools-digest", "tools-arguments"}; !slices.Equal(held, want) {
+	if want := []string{"writable", "readable", "tools-allow", "tools-digest", "tools-arguments"}; !slices.Equal(held, want) {
 		t.Errorf("%q hold where Landlock is too old, want %q", held, want)
 	}
 }

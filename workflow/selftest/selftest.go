@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/errs"
@@ -117,6 +118,8 @@ type trial struct {
 	landlock bool
 	// about returns the probe's arguments, if they depend on the sandbox.
 	about subject
+	// seen, if set, changes the report of the probe by the events after the one with the number after.
+	seen func(r prove.Report, after uint64) prove.Report
 	// quick is set if the probe takes almost no time.
 	quick bool
 	// terminal is set if the probe is started with a terminal of the host as input, which should be refused.
@@ -216,6 +219,13 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 		}
 		defer remove()
 	}
+	var after uint64
+	if t.seen != nil {
+		var err error
+		if after, err = events.Newest(p.e.cat.Dir()); err != nil {
+			return prove.Report{}, err
+		}
+	}
 	var heldBack time.Duration
 	r, err := p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
 		c.Dir = req.Workspace
@@ -231,6 +241,9 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 		}
 		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	})
+	if t.seen != nil && err == nil {
+		r = t.seen(r, after)
+	}
 	if r.Busy && heldBack >= time.Second/2 { // nothing else delays it
 		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was delayed for %v", heldBack.Round(time.Millisecond))
 	}

@@ -24,6 +24,8 @@ var older = []watched{
 	{number: unix.SYS_RMDIR, dir: none, path: 0, act: Remove},
 	{number: unix.SYS_RENAME, dir: none, path: 0, act: Remove},
 	{number: unix.SYS_RENAME, dir: none, path: 1, act: Replace},
+	{number: unix.SYS_RENAME, dir: none, path: 0, act: Move, toDir: none, toPath: 1},
+	{number: unix.SYS_LINK, dir: none, path: 0, act: Move, toDir: none, toPath: 1},
 	{number: unix.SYS_CHMOD, dir: none, path: 0, act: SetAttr},
 	{number: unix.SYS_CHOWN, dir: none, path: 0, act: SetAttr},
 	{number: unix.SYS_UTIME, dir: none, path: 0, act: SetAttr},

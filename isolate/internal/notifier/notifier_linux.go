@@ -27,7 +27,7 @@ const (
 
 // An Act is what an observed system call does with the file that it names. The acts that a filter observes are
 // joined by |.
-type Act uint8
+type Act uint16
 
 // The bits of an [Act]: what an observed system call, such as open(2) or rename(2), does with the file that it
 // names. A call that opens a file and may write to it has both [Look] and [Open].
@@ -40,6 +40,8 @@ const (
 	Replace                  // renames something to this name, where something may be
 	SetAttr                  // changes the mode, the owner or the times of a file
 	Truncate                 // truncates a file
+	Read                     // opens a file or a directory for reading
+	Move                     // gives a file or a directory another name, by renaming or linking it
 
 	// Write are all acts that write.
 	Write = Open | Create | Remove | Replace | SetAttr | Truncate
@@ -52,16 +54,22 @@ const writing = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC
 // none stands for an argument that a system call does not have.
 const none = -1
 
+// reads reports whether open(2) with these flags opens a file for reading.
+func reads(flags int) bool { return flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_WRONLY }
+
 // A watched is a system call that names a file, which the filter stops until the supervisor has read that
 // name. dir and path are the indexes of its arguments: the directory that a relative path starts at, none for
 // the working directory, and the path. flags is the index of the argument with flags: for Open those of open(2),
-// none for creat(2); for Look, with empty set, those of which AT_EMPTY_PATH means that the call has no path.
+// none for creat(2); for Look, with empty set, those of which AT_EMPTY_PATH means that the call has no path. For Move,
+// the other name is in the arguments toDir and toPath.
 type watched struct {
 	number    uint32
 	dir, path int
 	act       Act
 	flags     int
 	empty     bool
+
+	toDir, toPath int
 }
 
 // watchedCalls returns the system calls that the filter stops for the supervisor to observe the acts.
@@ -90,16 +98,20 @@ func watchedCalls(acts Act) []watched {
 		{number: unix.SYS_FCHOWNAT, dir: 0, path: 1, act: SetAttr},
 		{number: unix.SYS_UTIMENSAT, dir: 0, path: 1, act: SetAttr},
 		{number: unix.SYS_TRUNCATE, dir: none, path: 0, act: Truncate},
+		{number: unix.SYS_RENAMEAT, dir: 0, path: 1, act: Move, toDir: 2, toPath: 3},
+		{number: unix.SYS_RENAMEAT2, dir: 0, path: 1, act: Move, toDir: 2, toPath: 3},
+		{number: unix.SYS_RENAMEAT2, dir: 2, path: 3, act: Move, toDir: 0, toPath: 1}, // for RENAME_EXCHANGE
+		{number: unix.SYS_LINKAT, dir: 0, path: 1, act: Move, toDir: 2, toPath: 3},
 	}
 	list = append(list, older...)
 	return slices.DeleteFunc(list, func(c watched) bool {
-		return c.act&acts == 0 && (c.act != Open || acts&Look == 0)
+		return c.act&acts == 0 && (c.act != Open || acts&(Look|Read) == 0)
 	})
 }
 
 // Program returns the seccomp filter that reports the given acts to the supervisor, as an array of struct
-// sock_filter, and its length in instructions. Of the calls that open files it stops all for Look, and otherwise only
-// those that write: an opening for reading costs nothing.
+// sock_filter, and its length in instructions. Of the calls that open files it stops all for Look and for Read, and
+// otherwise only those that write: an opening for reading costs nothing.
 func Program(acts Act) (code []byte, instructions int) {
 	const (
 		load, equal, anyBit, done = 0x20, 0x15, 0x45, 0x6
@@ -127,7 +139,7 @@ func Program(acts Act) (code []byte, instructions int) {
 			add(load, 0, 0, flags)
 			add(anyBit, 0, 1, unix.AT_EMPTY_PATH)
 			add(done, 0, 0, allow)
-		case c.act == Open && acts&Look == 0 && c.flags != none && c.number != unix.SYS_OPENAT2: // whose flags are in memory
+		case c.act == Open && acts&(Look|Read) == 0 && c.flags != none && c.number != unix.SYS_OPENAT2: // whose flags are in memory
 			add(equal, 0, 4, c.number)
 			add(load, 0, 0, flags)
 			add(anyBit, 1, 0, writing)
@@ -167,14 +179,16 @@ type Call struct {
 	Act Act
 	// Path is the absolute path of the file as the process names it, with symbolic links not followed.
 	Path string
-	// Flags are those of open(2), if the act is [Open].
+	// Flags are those of open(2), if the act is [Open] or [Read], and those of linkat(2), if it is [Move].
 	Flags int
+	// To is the other name, as Path, if the act is [Move].
+	To string
 }
 
 // Serve calls observed for each system call that the seccomp filter with the descriptor listener stops, once for
-// each of acts that it does, and lets the system call continue afterwards. Serve closes the descriptor and
-// returns when no process with the filter is left.
-func Serve(listener int, acts Act, observed func(Call)) {
+// each of acts that it does, and lets the system call continue afterwards. If observed returns false, the system call
+// fails with EIO. Serve closes the descriptor and returns when no process with the filter is left.
+func Serve(listener int, acts Act, observed func(Call) bool) {
 	defer unix.Close(listener)
 	byNumber := map[uint32][]watched{}
 	for _, c := range watchedCalls(acts) {
@@ -191,12 +205,14 @@ func Serve(listener int, acts Act, observed func(Call)) {
 		for _, c := range byNumber[uint32(n.number)] {
 			all = append(all, n.acts(c, acts)...)
 		}
+		*r = reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if len(all) > 0 && ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0 {
 			for _, call := range all {
-				observed(call)
+				if !observed(call) {
+					r.flags, r.errno = 0, -int32(unix.EIO)
+				}
 			}
 		}
-		*r = reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(r)) // an error: the process was killed
 	}
 }
@@ -208,14 +224,23 @@ func (n *notification) acts(c watched, acts Act) (all []Call) {
 		return nil
 	}
 	call := Call{PID: int(n.pid), Act: c.act, Path: path}
+	if c.act == Move {
+		if call.To = n.path(watched{dir: c.toDir, path: c.toPath}); n.number == unix.SYS_LINKAT {
+			call.Flags = int(int32(n.args[4]))
+		}
+	}
 	if c.act != Open {
 		return []Call{call}
 	}
 	if acts&Look != 0 && c.flags != none {
 		all = append(all, Call{PID: call.PID, Act: Look, Path: path})
 	}
-	if call.Flags = n.openFlags(c); acts&Open != 0 && call.Flags&writing != 0 {
+	call.Flags = n.openFlags(c)
+	if acts&Open != 0 && call.Flags&writing != 0 {
 		all = append(all, call)
+	}
+	if acts&Read != 0 && reads(call.Flags) {
+		all = append(all, Call{PID: call.PID, Act: Read, Path: path, Flags: call.Flags})
 	}
 	return all
 }
@@ -270,7 +295,7 @@ func (n *notification) path(c watched) string {
 	if text != "" && text[0] == '/' {
 		return filepath.Clean(text)
 	}
-	if text == "" && n.number != unix.SYS_EXECVEAT { // that takes an empty path for the file itself (AT_EMPTY_PATH)
+	if text == "" && n.number != unix.SYS_EXECVEAT && n.number != unix.SYS_LINKAT { // these take an empty path for the file itself (AT_EMPTY_PATH)
 		return ""
 	}
 	dir := fmt.Sprintf("/proc/%d/cwd", n.pid)

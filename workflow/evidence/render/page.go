@@ -132,7 +132,7 @@ func clock(r audit.Record) string { return when(r).Format("2006-01-02 15:04:05")
 
 // acts writes the recorded commands, refusals, checks and promotions of the sandbox to the evidence page.
 func (p *page) acts(r *Record) {
-	var ran, refused, checks, promoted [][]string
+	var ran, refused, read, checks, promoted [][]string
 	row := map[string]int{} // of ran, by the run
 	by := map[string]string{}
 	for _, rec := range r.Records {
@@ -153,6 +153,8 @@ func (p *page) acts(r *Record) {
 			}
 		case events.AccessRefused:
 			refused = append(refused, []string{clock(rec), text(d, "name") + " " + text(d, "paths"), text(d, "reason")})
+		case events.FileRead:
+			read = append(read, []string{clock(rec), text(d, "paths"), text(d, "reason")})
 		case events.NetworkRefused:
 			refused = append(refused, []string{clock(rec), "a connection to " + text(d, "host") + " port " + text(d, "port"), text(d, "reason")})
 		case events.LimitReached:
@@ -173,6 +175,9 @@ func (p *page) acts(r *Record) {
 	}
 	p.table("What ran", "No command is recorded.", []string{"at", "program", "arguments", "result", "took"}, ran)
 	p.table("What was refused", "No refusal is recorded.", []string{"at", "what", "why"}, refused)
+	if read != nil {
+		p.table("What was read of the recorded files", "", []string{"at", "what", "by"}, read)
+	}
 	p.table("What was checked", "No check is recorded.", []string{"at", "stage", "when", "check", "result"}, checks)
 	p.table("What was promoted, and by whom", "No promotion is recorded.", []string{"at", "what", "target", "changes", "by"}, promoted)
 }
