@@ -1,15 +1,9 @@
 package hostfs
 
 import (
-	"bytes"
-	"encoding/pem"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
-
-	"github.com/pavlo-v-chernykh/keystore-go/v4"
 )
 
 // A Java program reads no bundle of PEM but the file cacerts of its runtime, which is covered inside like the bundles.
@@ -17,9 +11,6 @@ import (
 // javaTrustFile is the name of a file in a sandbox's directory: the CA certificates that the sandbox's Java programs
 // trust, in the format JKS.
 const javaTrustFile = "trust.jks"
-
-// javaPassword is the password of every Java runtime's cacerts. It keeps nothing secret.
-const javaPassword = "changeit"
 
 // javaStores are patterns of the paths at which Java runtimes have the CA certificates that they trust.
 var javaStores = [...]string{
@@ -44,26 +35,4 @@ func javaPaths() (paths []string) {
 		}
 	}
 	return paths
-}
-
-// javaStore returns the certificates in bundle, which are in PEM, in the format of a Java runtime's cacerts. It leaves
-// out what is no certificate.
-func javaStore(bundle []byte) ([]byte, error) {
-	store := keystore.New()
-	for n := 0; ; n++ {
-		var block *pem.Block
-		if block, bundle = pem.Decode(bundle); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		one := keystore.TrustedCertificateEntry{CreationTime: time.Unix(0, 0), Certificate: keystore.Certificate{Type: "X.509", Content: block.Bytes}}
-		if err := store.SetTrustedCertificateEntry(fmt.Sprint("snapfs", n), one); err != nil {
-			return nil, err
-		}
-	}
-	var b bytes.Buffer
-	err := store.Store(&b, []byte(javaPassword))
-	return b.Bytes(), err
 }

@@ -93,9 +93,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: search.secrets(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots, host: newLookupCache()}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
-	s.Mounts = slices.DeleteFunc(s.Mounts, func(m isolate.Mount) bool { // in a hidden directory there is no place to mount it at
-		return slices.ContainsFunc(s.Hide, func(p string) bool { return m.Target != p && Within(m.Target, p) })
-	})
+	s.Mounts = outside(s.Mounts, s.Hide)
 	more, err = addOtherNames(ctx, &s, rec, h.host, copies(roots))
 	notes = append(notes, more...)
 	s.Mounts, more = keepMasks(s.Mounts, s.Hide, rec.Policy.Hide, env)
@@ -104,6 +102,13 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts, h.host)
 	s.Hide = append(s.Hide, sockets...)
 	return s, notes, err
+}
+
+// outside returns mounts without those in a hidden directory, where there is no place to mount them at.
+func outside(mounts []isolate.Mount, hide []string) []isolate.Mount {
+	return slices.DeleteFunc(mounts, func(m isolate.Mount) bool {
+		return slices.ContainsFunc(hide, func(p string) bool { return m.Target != p && Within(m.Target, p) })
+	})
 }
 
 // homeNotes returns a sentence for the user if the home directory is one of the frames of env, whose own files are

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/javatrust"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -70,7 +71,7 @@ func WriteTrust(dir, ca string) error {
 	if err := overwrite(filepath.Join(dir, trustFile), text); err != nil || len(javaPaths()) == 0 {
 		return err
 	}
-	store, err := javaStore(text)
+	store, err := javatrust.Store(text)
 	if err != nil {
 		return err
 	}

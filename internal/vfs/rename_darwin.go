@@ -22,3 +22,9 @@ func RenameAt(fromDir int, from string, toDir int, to string, flags uint) error 
 func RenameNew(old, new string) error {
 	return RenameAt(unix.AT_FDCWD, old, unix.AT_FDCWD, new, RenameNoReplace)
 }
+
+// Replace atomically renames the file next over the existing file path. It returns unix.ENOENT if path does not exist,
+// so that a file that another process has removed does not come back. Afterwards the old file is at next.
+func Replace(next, path string) error {
+	return RenameAt(unix.AT_FDCWD, next, unix.AT_FDCWD, path, RenameExchange)
+}
