@@ -67,6 +67,11 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return local.Open(ctx, local.Options{State: state, Program: self(), Later: a.onlyReads, Notice: a.ui.notice})
 }
 
+// openAsChild opens the engine in a process that another process of snapfs has started for the same state directory.
+func (a *app) openAsChild(ctx context.Context, state string) (*engine.Engine, error) {
+	return local.Open(ctx, local.Options{State: state, Program: self(), Later: a.onlyReads, Notice: a.ui.notice, Child: true})
+}
+
 // workdir returns the current directory by the shell's name for it ($PWD), symbolic links
 // included.
 func workdir() (string, error) {

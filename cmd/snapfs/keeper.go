@@ -18,7 +18,7 @@ func newSupervisor(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactly("state directory", "sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.open(cmd.Context(), args[0])
+			e, err := a.openAsChild(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func newStandby(a *app) *cobra.Command {
 		Args:   exactly("state directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return standby.Serve(cmd.Context(), func(job standby.Job) error {
-				e, err := a.open(cmd.Context(), args[0])
+				e, err := a.openAsChild(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
@@ -60,7 +60,7 @@ func newSweeper(a *app) *cobra.Command {
 			if !engine.IsState(args[0]) {
 				return nil // it was removed meanwhile, and must not come back
 			}
-			e, err := a.open(cmd.Context(), args[0])
+			e, err := a.openAsChild(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

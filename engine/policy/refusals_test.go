@@ -22,9 +22,10 @@ func refusals() map[string]refusal {
 	return map[string]refusal{
 		"[tools] allow": program, "[tools] deny": program,
 		"[tools] hook": {event: "is an event", err: "shows the reason"}, "[tools] mcp": {event: "is an event", err: "fails with the reason"},
-		"[data] writable": write, "[data] read-only": {event: access, err: "EROFS"},
+		"[data] readable": write, "[data] recorded": {event: events.FileRead, err: "EIO"}, "[data] writable": write, "[data] read-only": {event: access, err: "EROFS"},
 		"[data] secret": {event: network, err: "status 403"}, "[data] private": {event: network, err: "status 403"},
 		"[secrets.NAME] env": none("a source"), "[secrets.NAME] file": none("a source"), "[secrets.NAME] field": none("a source"), "[secrets.NAME] command": none("a source"),
+		"[secrets.NAME] age-identity": none("a source"), "[secrets.NAME] keyring": none("a source"),
 		"[secrets.NAME] aws": {event: "each an event", err: "refused"}, "[secrets.NAME] hosts": request, "[secrets.NAME] methods": request, "[secrets.NAME] paths": request,
 		"[secrets.NAME] as": none("a name"), "[secrets.NAME] base-url": {event: "each an event", err: "refused"}, "[secrets.NAME] body": none("an addition"),
 		"[budget] requests": {event: network, err: "429"}, "[budget] bytes-sent": {event: network, err: "429"}, "[budget] tokens": {event: network, err: "429"},

@@ -36,6 +36,9 @@ type Options struct {
 	Server *Server
 	// Later leaves expired sandboxes to the sweeper, see [engine.Config].
 	Later bool
+	// Child is set in a process that another process of snapfs has started for the same state directory. That one has
+	// listed it among this user's; the list must not come back once somebody has removed the home directory.
+	Child bool
 	// Notice is called with a sentence for everything that was repaired.
 	Notice func(text string)
 }
@@ -65,7 +68,7 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
 		IDMapper: o.idMapper,
 	})
-	if e != nil {
+	if e != nil && !o.Child {
 		o.register()
 	}
 	return e, err

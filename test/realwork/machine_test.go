@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/catalog"
 )
 
 // A node is what is compared of a path. On the disk filesystems of Linux the
@@ -56,20 +58,21 @@ var homePlaces = []string{
 func busy() []string {
 	home, _ := os.UserHomeDir()
 	list := []string{
-		"/var/tmp/*",         // scratch of other tests; a work's own is compared whole
-		"/var/lib/snapfs",    // snapfs's own state
-		"/var/lib/systemd",   // timers note here when they ran
-		"/var/log/journal",   // the log of all daemons
-		"/var/log/*.log",     // of syslog; apt and dpkg have theirs below
-		"/var/log/syslog*",   // of syslog
-		"/var/log/messages",  // of syslog
-		"/var/log/[bw]tmp",   // who logged in
-		"/var/log/lastlog",   // useradd of other tests
-		"/var/log/faillog",   // useradd of other tests
-		"/home/*",            // other people's
-		home + "/.cache/go*", // builds of other packages, and the linter
-		home + "/go/pkg",     // the module cache of other builds
-		home + "/.config/go", // the counters of other builds
+		"/var/tmp/*",                  // scratch of other tests; a work's own is compared whole
+		"/var/lib/snapfs",             // snapfs's own state
+		home + "/" + catalog.Registry, // of state directories
+		"/var/lib/systemd",            // timers note here when they ran
+		"/var/log/journal",            // the log of all daemons
+		"/var/log/*.log",              // of syslog; apt and dpkg have theirs below
+		"/var/log/syslog*",            // of syslog
+		"/var/log/messages",           // of syslog
+		"/var/log/[bw]tmp",            // who logged in
+		"/var/log/lastlog",            // useradd of other tests
+		"/var/log/faillog",            // useradd of other tests
+		"/home/*",                     // other people's
+		home + "/.cache/go*",          // builds of other packages, and the linter
+		home + "/go/pkg",              // the module cache of other builds
+		home + "/.config/go",          // the counters of other builds
 	}
 	for _, name := range accountFiles {
 		list = append(list, "/etc/"+name+"*") // useradd of other tests; compared without their users by accounts
