@@ -302,6 +302,7 @@ func TestAPolicyThatOthersMayWriteIsRefused(t *testing.T) {
 // TestTheSiteBoundsWhatIsRead: no profile makes readable what the site's list lacks, by readable or by writable, and a
 // site's writable widens no list of a profile.
 func TestTheSiteBoundsWhatIsRead(t *testing.T) {
+	treetest.NeedRoot(t) // owns the site's policy
 	for _, c := range []struct {
 		site       string
 		mine, want catalog.Data
