@@ -273,10 +273,7 @@ func TestAnAttemptThatTakesTooLongIsEnded(t *testing.T) {
 	asAll(t, func(t *testing.T, b *bench) {
 		req := b.tries("trap '' TERM INT HUP; sleep 43.75", "true", "true; echo x > f")
 		check := b.command("test ! -e f || sleep 43.75")
-		req.Check, req.Timeout = &check, 400*time.Millisecond
-		if os.Geteuid() != 0 {
-			req.Timeout = time.Second
-		}
+		req.Check, req.Timeout = &check, 2*time.Second // on a busy machine true takes over a second, too
 		r := b.race(req)
 		b.wantStates(r, race.TimedOut, race.Passed, race.TimedOut)
 		if aliveWith("43.75") {
