@@ -48,17 +48,9 @@ type Lab struct {
 	Tree func(context.Context) (string, error)
 }
 
-// A Check measures the value of one promise, in Unit. Above Held it is worse than when it was last measured; 0 means
-// Limit.
-type Check struct {
-	Name, Unit  string
-	Limit, Held float64
-	Measure     func(context.Context) (value float64, detail string, err error)
-}
-
 // Checks returns the checks of the cost of evidence.
-func (l Lab) Checks() []Check {
-	return []Check{
+func (l Lab) Checks() []timing.Check {
+	return []timing.Check{
 		{"evidence adds to a `snapfs exec` of true, in processor time", "ms", 1, 0, l.with(l.execAdds(func(t took) time.Duration { return t.cpu }))},
 		{"evidence adds to a `snapfs exec` of true, until it ends", "ms", 1, 3, l.with(l.execAdds(func(t took) time.Duration { return t.wall }))},
 		{"a job of 10,000 events with evidence, to one without", "×", 1.03, 1.2, l.with(l.job(func(t took) time.Duration { return t.wall }))},
