@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -165,7 +166,7 @@ func calledBy(called, real string) []string {
 // has a name (a hard link) that no rule guards.
 func Programs(rules []Rule, plain, denied []string) (programs []string, err error) {
 	for _, r := range rules {
-		if slices.ContainsFunc(denied, func(path string) bool { return within(r.Program, path) }) || slices.Contains(programs, r.Program) {
+		if slices.ContainsFunc(denied, func(path string) bool { return pathlist.Within(r.Program, path) }) || slices.Contains(programs, r.Program) {
 			continue
 		}
 		info, err := os.Stat(r.Program)
@@ -174,7 +175,7 @@ func Programs(rules []Rule, plain, denied []string) (programs []string, err erro
 		}
 		for _, path := range plain {
 			other, err := os.Stat(path)
-			if within(r.Program, path) || err == nil && os.SameFile(info, other) {
+			if pathlist.Within(r.Program, path) || err == nil && os.SameFile(info, other) {
 				return nil, r.refused(errs.ErrInvalid, "snapfs profile explain", "another rule of tools.allow lets %s be executed with any arguments (%s)", r.Program, path)
 			}
 		}
@@ -182,9 +183,6 @@ func Programs(rules []Rule, plain, denied []string) (programs []string, err erro
 	}
 	return programs, checkNames(programs, rules)
 }
-
-// within reports whether path is dir or lies below it.
-func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
 // checkNames returns an error if a guarded program has another name (a hard link) that is not guarded. By that name a
 // process could read the program, and have the dynamic linker start it, or write to it.
