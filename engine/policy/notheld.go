@@ -18,7 +18,7 @@ import (
 )
 
 // NotHeld returns, as sentences for a person, the ways in which a process can get around the rules of a
-// profile about programs and writable paths, and the rules that apply to no program of this host.
+// profile about programs and paths, and the rules that apply to no program of this host or let none be executed.
 func (s *Sandbox) NotHeld() []string {
 	list := []string{}
 	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {
@@ -32,6 +32,7 @@ func (s *Sandbox) NotHeld() []string {
 		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
 	}
 	list = append(list, dataNotHeld(&s.Data)...)
+	list = append(list, s.unreadable()...)
 	for _, rule := range s.Tools.Deny {
 		if pkg, ok := catalog.PackageOf(rule); ok {
 			if _, why := packagePrograms(pkg); why != "" {
@@ -109,8 +110,8 @@ func (s *Sandbox) argumentsNotHeld() []string {
 				seen = append(seen, line)
 			}
 		}
-		for _, twin := range r.Copies() {
-			if line := "tools.allow " + r.Rule + ": " + twin + " is a copy of the program, and the dynamic linker can start it; a rule with its path and the same arguments has no such gap"; !slices.Contains(seen, line) {
+		for _, path := range r.Copies() {
+			if line := "tools.allow " + r.Rule + ": " + path + " is a copy of the program, and the dynamic linker can start it; a rule with its path and the same arguments has no such gap"; !slices.Contains(seen, line) {
 				seen = append(seen, line)
 			}
 		}

@@ -267,6 +267,24 @@ func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
 	}
 }
 
+// TestProgramsOutsideOfWhatIsReadableAreNamed: a check of a profile names an allowed program that no sandbox with the
+// profile could execute, since it may not read it.
+func TestProgramsOutsideOfWhatIsReadableAreNamed(t *testing.T) {
+	for rule, outside := range map[string]string{
+		"cat": "", "/usr/bin/*": "", "/opt/read/tool": "", "/opt/write/tool status": "", "/opt/tools/v1/bin/x": "",
+		"/opt/lone": "/opt/lone", "/opt/lone status": "/opt/lone", "/opt/readable/*": "/opt/readable", "/opt/tools/bin/x": "/opt/tools/bin/x",
+	} {
+		p, err := policy.Parse("p", []byte("[tools]\nallow = ['"+rule+"']\n[data]\nreadable = ['/opt/read', '/opt/tools/v?']\nwritable = ['/opt/write']\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "tools.allow " + rule + ": " + outside + " cannot be executed, because data.readable lacks it; add it to data.readable"
+		if got := strings.Join(p.Sandbox.NotHeld(), "\n"); strings.Contains(got, "cannot be executed") != (outside != "") || outside != "" && !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+	}
+}
+
 // TestTheSiteBoundsPackagesAndDigests: a rule stays only if the administrator's rules allow all that it allows.
 func TestTheSiteBoundsPackagesAndDigests(t *testing.T) {
 	a, b := "@sha256:"+strings.Repeat("a", 64), "@sha256:"+strings.Repeat("b", 64)
