@@ -1,5 +1,6 @@
 // Package guarded has the rules of a profile that allow a program only with certain first arguments: which programs of
-// this host they are about, whether they can be held, and whether a call of a program is allowed.
+// this host they are about, whether they can be held, and whether a call of a program is allowed. Such a program is
+// guarded: no process of the sandbox can execute it by itself (isolate.Spec.Guarded).
 package guarded
 
 import (
@@ -36,9 +37,9 @@ type Rule struct {
 
 // Rules returns the rules of tools, which may be nil, that allow programs with certain first arguments, for the programs
 // that this host has. resolve returns paths after the symbolic links of the host, and dirs the usual directories of
-// programs. notes are sentences for the user about rules for which the host has no program. Errors:
-// [errs.ErrNotSupported] for a program whose arguments cannot be held. A rule about a script becomes rules about its
-// interpreter, which gets the script's arguments.
+// programs. A rule about a script becomes rules about its interpreter, which gets the script and the arguments. notes are
+// sentences for the user about rules for which the host has no program. Errors: [errs.ErrNotSupported] for a program
+// whose arguments cannot be held.
 func Rules(tools *catalog.Tools, resolve func(paths []string) []string, dirs func() []string) (rules []Rule, notes []string, err error) {
 	if !tools.HasArguments() {
 		return nil, nil, nil
@@ -247,7 +248,7 @@ func ProgramDirs() (dirs []string) {
 	return dirs
 }
 
-// Also returns the paths of programs that must be executable for rules.
+// Also returns the paths of all [Rule.Also] of rules, each once: they must be executable.
 func Also(rules []Rule) (paths []string) {
 	for _, r := range rules {
 		for _, path := range r.Also {
