@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A ProgramFinder finds the programs, and the interpreters of scripts, that processes of one container execute. It remembers each path with the version of its
-// file, so that it reads a file once. It is not safe for concurrent use.
+// A ProgramFinder finds the programs, and the interpreters of scripts, that processes of one container execute. It
+// remembers each path with the version of its file, so that it reads a file once. It is not safe for concurrent use.
 type ProgramFinder struct{ seen map[string]seen }
 
 // A seen is a program of a container: the version of its file, its path after symbolic links, and the path of its
