@@ -337,12 +337,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	fdsock.CloseAll(files)
 	if err != nil {
 		outputs.Close()
-		t := Reply{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
-		var ce *isolate.CommandError
-		if errors.As(err, &ce) {
-			t.Errno = ce.Errno
-		}
-		send(client, t)
+		sendRefusal(client, proof, err)
 		return
 	}
 	defer p.Close() //nolint:errcheck // descriptors only
