@@ -63,9 +63,9 @@ func (l Lab) Checks(b Backend) (list []timing.Check) {
 		c.lab, c.backend = l, b
 		in := fmt.Sprintf(" on %s: processor time with %d %s relative to %d", b.Name, c.many, c.of, c.few)
 		list = append(list,
-			timing.Check{"exec, diff and rollback, the one that grows most," + in, "×", 2, 4, c.measure("exec", "diff", "rollback")},
-			timing.Check{"`snapfs ls`" + in, "×", 2, 10, c.measure("ls")},
-			timing.Check{"`snapfs gc`" + in, "×", 2, 30, c.measure("gc")})
+			timing.Check{Name: "exec, diff and rollback, the one that grows most," + in, Unit: "×", Limit: 2, Held: 4, Measure: c.measure("exec", "diff", "rollback")},
+			timing.Check{Name: "`snapfs ls`" + in, Unit: "×", Limit: 2, Held: 10, Measure: c.measure("ls")},
+			timing.Check{Name: "`snapfs gc`" + in, Unit: "×", Limit: 2, Held: 30, Measure: c.measure("gc")})
 	}
 	return list
 }

@@ -166,10 +166,7 @@ func (s *stage) open(real *nodes.Dirs) error {
 		st, err := vfs.Lstat(int(f.Fd()), "")
 		if err == nil && (int(st.UID) != os.Geteuid() || st.Mode&0o077 != 0) {
 			at, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())) // hints need the whole path
-			mend := "chmod 700 "
-			if int(st.UID) != os.Geteuid() || st.Mode&0o022 != 0 { // others may have changed its entries: a person decides
-				mend = "ls -ld "
-			}
+			mend := map[bool]string{true: "ls -ld ", false: "chmod 700 "}[int(st.UID) != os.Geteuid() || st.Mode&0o022 != 0]
 			err = errs.New("opening", at, errs.ErrCorrupt, fmt.Sprintf("others have access to this private directory of snapfs's (mode %04o)", st.Mode&0o7777), mend+errs.Quoted(at))
 		}
 		if err != nil {
