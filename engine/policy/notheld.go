@@ -19,7 +19,8 @@ import (
 
 // NotHeld returns, as sentences for a person, the ways in which a process can get around the rules of a
 // profile about programs and paths, and the rules that apply to no program of this host or let none be executed.
-func (s *Sandbox) NotHeld() []string {
+// readable are the directories that every sandbox may read.
+func (s *Sandbox) NotHeld(readable []string) []string {
 	list := []string{}
 	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {
 		list = append(list, "tools.deny: a copy of a denied program under another path can be executed; tools.allow has no such gap")
@@ -32,7 +33,7 @@ func (s *Sandbox) NotHeld() []string {
 		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
 	}
 	list = append(list, dataNotHeld(&s.Data)...)
-	list = append(list, s.unreadable()...)
+	list = append(list, s.unreadable(readable)...)
 	for _, rule := range s.Tools.Deny {
 		if pkg, ok := catalog.PackageOf(rule); ok {
 			if _, why := packagePrograms(pkg); why != "" {

@@ -246,7 +246,7 @@ func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.Sandbox.NotHeld()
+		return p.Sandbox.NotHeld(nil)
 	}
 	for rule, want := range map[string]string{
 		"sh": "sh -c", "/usr/bin/python3.12": "python x.py", "node": "node -e", "/opt/perl5.40.1": "a script", "busybox": "busybox rm",
@@ -279,7 +279,7 @@ func TestProgramsOutsideOfWhatIsReadableAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := "tools.allow " + rule + ": " + outside + " cannot be executed, because data.readable lacks it; add it to data.readable"
-		if got := strings.Join(p.Sandbox.NotHeld(), "\n"); strings.Contains(got, "cannot be executed") != (outside != "") || outside != "" && !strings.Contains(got, want) {
+		if got := strings.Join(p.Sandbox.NotHeld([]string{"/usr", "/bin"}), "\n"); strings.Contains(got, "cannot be executed") != (outside != "") || outside != "" && !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", rule, got, want)
 		}
 	}

@@ -9,17 +9,19 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/guarded"
 	"github.com/snapfs/snapfs/engine/pathlist"
-	"github.com/snapfs/snapfs/isolate/landlock"
 )
 
 // unreadable returns the sentences of [Sandbox.NotHeld] about the rules of tools.allow whose programs a sandbox cannot
-// execute, because data.readable lacks them: one sentence for each rule.
-func (s *Sandbox) unreadable() (list []string) {
+// execute, because data.readable lacks them: one sentence for each rule. always are the directories that every sandbox may
+// read.
+func (s *Sandbox) unreadable(always []string) (list []string) {
 	if s.Data.Readable == nil {
 		return nil
 	}
 	for _, rule := range s.Tools.Allow {
-		outside := slices.DeleteFunc(guarded.OnHost(allowedPaths(rule)), s.mayRead)
+		outside := slices.DeleteFunc(guarded.OnHost(allowedPaths(rule)), func(path string) bool {
+			return s.mayRead(path) || slices.ContainsFunc(always, func(dir string) bool { return pathlist.Within(path, dir) })
+		})
 		if len(outside) == 0 {
 			continue
 		}
@@ -50,11 +52,8 @@ func allowedPaths(rule string) (paths []string) {
 	return paths
 }
 
-// mayRead reports whether a sandbox with a list of readable paths may read path, which is one after symbolic links.
+// mayRead reports whether data.readable or data.writable lets a sandbox read path, which is one after symbolic links.
 func (s *Sandbox) mayRead(path string) bool {
-	if slices.ContainsFunc(landlock.AlwaysReadable[:], func(dir string) bool { return pathlist.Within(path, dir) }) {
-		return true
-	}
 	return slices.ContainsFunc(slices.Concat(s.Data.Readable, s.Data.Writable), func(pattern string) bool {
 		top := pathlist.Fixed(pattern)
 		real := guarded.OnHost([]string{top})[0]
