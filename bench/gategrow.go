@@ -117,15 +117,13 @@ func (r *referee) depthChecks() (list []check) {
 	fusecow.Driver = "fusecow"
 	for _, s := range []setting{r.overlay, fusecow, r.btrfsRoot} {
 		tree := func(ctx context.Context) (string, error) { return r.tree(ctx, s, depth.Files) }
-		for _, c := range l.Checks(depth.Backend{Name: s.Driver, State: s.State, Env: s.env(), Tree: tree}) {
-			list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: "×", exact: true, measure: c.Measure})
-		}
+		list = append(list, checksOf(l.Checks(depth.Backend{Name: s.Driver, State: s.State, Env: s.env(), Tree: tree}), true)...)
 	}
 	return list
 }
 
 // recordChecks returns the checks of the cost of evidence, a sandbox's signed log, which package record measures.
-func (r *referee) recordChecks() (list []check) {
+func (r *referee) recordChecks() []check {
 	s := r.overlay
 	open := func(ctx context.Context, state string) (*engine.Engine, error) {
 		return engine.Open(ctx, engine.Config{
@@ -137,21 +135,24 @@ func (r *referee) recordChecks() (list []check) {
 		Program: r.Program, State: s.State + "-record", Env: s.env(), Backend: s.Driver, Quick: r.Quick, Open: open, Clear: Clear,
 		Tree: func(ctx context.Context) (string, error) { return r.tree(ctx, s, record.Files) },
 	}
-	for _, c := range l.Checks() {
-		list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: c.Unit, measure: c.Measure})
-	}
-	return list
+	return checksOf(l.Checks(), false)
 }
 
 // proxyChecks returns the checks of requests through a sandbox's network proxy, which package proxied measures.
-func (r *referee) proxyChecks() (list []check) {
+func (r *referee) proxyChecks() []check {
 	s := r.overlay
 	l := proxied.Lab{
 		Program: r.Program, Self: r.Self, State: s.State + "-proxied", Env: s.env(), Backend: s.Driver, Quick: r.Quick, Clear: Clear,
 		Tree: func(ctx context.Context) (string, error) { return r.tree(ctx, s, proxied.Files) },
 	}
-	for _, c := range l.Checks() {
-		list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: c.Unit, measure: c.Measure})
+	return checksOf(l.Checks(), false)
+}
+
+// checksOf returns the checks of a package that measures some promises. exact is set for counts and processor times,
+// which are measured once.
+func checksOf(measured []timing.Check, exact bool) (list []check) {
+	for _, c := range measured {
+		list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: c.Unit, exact: exact, measure: c.Measure})
 	}
 	return list
 }

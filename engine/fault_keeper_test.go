@@ -19,11 +19,11 @@ import (
 
 const keeperEnv = "SNAPFS_TEST_KEEPER"
 
-// holdEnv holds the name of a step of a keeper, an equals sign, and a path: the keeper waits before the step as long as that file
-// exists.
+// holdEnv holds the name of a step of a supervisor, an equals sign, and a path: the supervisor waits before the step as
+// long as that file exists.
 const holdEnv = "SNAPFS_TEST_HOLD"
 
-// rehearsedKeeper is the context of a keeper that fails at a step: keeperEnv
+// rehearsedKeeper is the context of a supervisor that waits at the step of holdEnv, or fails at a step: keeperEnv
 // holds its number, how it fails, and a file that says it was reached.
 func rehearsedKeeper() (ctx context.Context, arm func()) {
 	if step, gate, held := strings.Cut(os.Getenv(holdEnv), "="); held {

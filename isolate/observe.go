@@ -67,9 +67,9 @@ func (c *Container) observe(listener int) {
 	if err != nil {
 		root = -1 // no program is observed, no read and no write
 	}
-	observer, scripts := c.builder.spec.Observe, new(notifier.Scripts)
+	observer, finder := c.builder.spec.Observe, new(notifier.ProgramFinder)
 	c.observing.Go(func() {
-		notifier.Serve(listener, observer.acts(), func(call notifier.Call) bool { return c.observeCall(scripts, root, call) })
+		notifier.Serve(listener, observer.acts(), func(call notifier.Call) bool { return c.observeCall(finder, root, call) })
 		if root >= 0 {
 			unix.Close(root)
 		}
@@ -78,13 +78,13 @@ func (c *Container) observe(listener int) {
 
 // observeCall passes one observed system call to [Spec.Observe], with its paths in the container with this root. It
 // returns false if the call must fail.
-func (c *Container) observeCall(scripts *notifier.Scripts, root int, call notifier.Call) bool {
+func (c *Container) observeCall(finder *notifier.ProgramFinder, root int, call notifier.Call) bool {
 	o := Observed{PID: call.PID}
 	switch call.Act {
 	case notifier.Look:
 		o.Act, o.Path = ActLookup, call.Path
 	case notifier.Execute:
-		return c.observeProgram(scripts, root, call.PID, call.Path)
+		return c.observeProgram(finder, root, call.PID, call.Path)
 	case notifier.Read:
 		o.Act, o.Path = ActRead, call.Read(root)
 	case notifier.Move:
@@ -101,9 +101,9 @@ func (c *Container) observeCall(scripts *notifier.Scripts, root int, call notifi
 // observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in
 // the container with this root, and the interpreters that the kernel starts for it. It returns false if the execution
 // must fail.
-func (c *Container) observeProgram(scripts *notifier.Scripts, root, pid int, path string) bool {
+func (c *Container) observeProgram(finder *notifier.ProgramFinder, root, pid int, path string) bool {
 	all := true
-	for _, program := range scripts.Programs(root, path) {
+	for _, program := range finder.Programs(root, path) {
 		all = c.builder.spec.Observe.Call(Observed{PID: pid, Act: ActExec, Path: program}) && all
 	}
 	return all
@@ -121,5 +121,5 @@ func (c *Container) observeStart(p *Process, path, dir string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.observeProgram(new(notifier.Scripts), c.root, p.HostPID(), path)
+	c.observeProgram(new(notifier.ProgramFinder), c.root, p.HostPID(), path)
 }

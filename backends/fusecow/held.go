@@ -80,17 +80,17 @@ func (b *backend) layerHolders(ctx context.Context, ids []snapshot.ID) (mine map
 	if err != nil {
 		return nil, nil, err
 	}
-	mine, kept := map[string]heldLayer{}, map[string]bool{}
+	mine, needed := map[string]heldLayer{}, map[string]bool{} // needed: whether anything but the snapshots ids has the layer
 	for _, r := range all {
 		i, measured := index[r.path]
 		for _, name := range r.Layers {
-			if kept[name] = kept[name] || !measured; measured {
+			if needed[name] = needed[name] || !measured; measured {
 				mine[name] = heldLayer{r.record, max(i, mine[name].last)}
 			}
 		}
 	}
-	for name, k := range kept {
-		if k {
+	for name, byOthers := range needed {
+		if byOthers {
 			delete(mine, name)
 			others = append(others, name)
 		}

@@ -155,8 +155,8 @@ func parseHeldRows(text string) (rows []heldRow, err error) {
 type heldDataset struct {
 	snapshots []heldRow
 	order     map[string]int // when a snapshot is removed, see [dataDir.removalOrder]
-	gone      bool           // the dataset goes with its last snapshot
-	used      int64          // by all of it
+	gone      bool           // its fork is removed, so that the dataset is destroyed with its last snapshot
+	used      int64          // the disk space of the dataset with all its snapshots
 }
 
 // addHeld adds to held, for each i, what remains to be freed in the dataset after the removal of the snapshots up to i.
@@ -189,6 +189,7 @@ func (l *heldDataset) removed(i int) (n int) {
 	return n
 }
 
+// goes reports whether the snapshot s is removed before the snapshot i of the removal order.
 func (l *heldDataset) goes(s heldRow, i int) bool {
 	at, ok := l.order[s.name]
 	return ok && at < i && !s.busy

@@ -54,15 +54,8 @@ type Backend struct {
 	Tree func(context.Context) (string, error)
 }
 
-// A Check measures the value of one promise. Above Held it is worse than when it was last measured.
-type Check struct {
-	Name        string
-	Limit, Held float64
-	Measure     func(context.Context) (value float64, detail string, err error)
-}
-
 // Checks returns the checks for one backend. Those of one chain share one measurement, which the first makes.
-func (l Lab) Checks(b Backend) (list []Check) {
+func (l Lab) Checks(b Backend) (list []timing.Check) {
 	for _, c := range []chain{{of: forks, few: 10, many: 500}, {of: snapshots, few: 10, many: 1000}} {
 		if l.Quick {
 			c.many = 20
@@ -70,9 +63,9 @@ func (l Lab) Checks(b Backend) (list []Check) {
 		c.lab, c.backend = l, b
 		in := fmt.Sprintf(" on %s: processor time with %d %s relative to %d", b.Name, c.many, c.of, c.few)
 		list = append(list,
-			Check{"exec, diff and rollback, the one that grows most," + in, 2, 4, c.measure("exec", "diff", "rollback")},
-			Check{"`snapfs ls`" + in, 2, 10, c.measure("ls")},
-			Check{"`snapfs gc`" + in, 2, 30, c.measure("gc")})
+			timing.Check{Name: "exec, diff and rollback, the one that grows most," + in, Unit: "×", Limit: 2, Held: 4, Measure: c.measure("exec", "diff", "rollback")},
+			timing.Check{Name: "`snapfs ls`" + in, Unit: "×", Limit: 2, Held: 10, Measure: c.measure("ls")},
+			timing.Check{Name: "`snapfs gc`" + in, Unit: "×", Limit: 2, Held: 30, Measure: c.measure("gc")})
 	}
 	return list
 }

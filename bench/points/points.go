@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
@@ -101,21 +100,20 @@ func (l Lab) Adds(ctx context.Context) (value float64, detail string, err error)
 			bare = append(bare, floor)
 		}
 	}
-	slices.Sort(adds)
 	detail = fmt.Sprintf("%s without, %s with, %d pairs; the snapshot was taken %s after the status", timing.Ms(timing.Median(without)), timing.Ms(timing.Median(with)), rounds, timing.Ms(timing.Median(later)))
 	if l.Backend == "btrfs" {
 		detail += ", the bare ioctl takes " + timing.Ms(timing.Median(bare))
 	}
-	return float64(adds[len(adds)/2]) / float64(time.Millisecond), detail, nil
+	return float64(timing.Median(adds)) / float64(time.Millisecond), detail, nil
 }
 
 // begin makes the sandbox called name, in which a command runs as long as the sandbox exists.
 func (l Lab) begin(ctx context.Context, e *engine.Engine, name, dir string) error {
-	made := hostfs.Request{Name: name, Workspace: dir, Backend: l.Backend, Policy: catalog.Policy{Network: "none"}}
+	request := hostfs.Request{Name: name, Workspace: dir, Backend: l.Backend, Policy: catalog.Policy{Network: "none"}}
 	if name == pointed {
-		made.Policy.KeyPoints = &catalog.KeyPoints{At: []string{catalog.AtExec}}
+		request.Policy.KeyPoints = &catalog.KeyPoints{At: []string{catalog.AtExec}}
 	}
-	if _, err := e.New(ctx, made); err != nil {
+	if _, err := e.New(ctx, request); err != nil {
 		return err
 	}
 	return l.run(ctx, dir, "exec", name, "--", "/bin/sh", "-c", "sleep 100000 >/dev/null 2>&1 </dev/null &")

@@ -11,9 +11,10 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/snapfs/snapfs/bench/timing"
 )
 
 // Role is the name of the part of a process that calls [Request].
@@ -54,12 +55,11 @@ func Request(ctx context.Context, ask string, out io.Writer) error {
 		}
 		took[i] = time.Since(began)
 	}
-	slices.Sort(took)
 	second, err := c.crowd(ctx, o.Many)
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(rates{Median: took[len(took)/2], Second: second})
+	return json.NewEncoder(out).Encode(rates{Median: timing.Median(took), Second: second})
 }
 
 // A client sends requests with a key. It is safe for concurrent use.

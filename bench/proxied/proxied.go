@@ -43,20 +43,12 @@ type Lab struct {
 	Tree func(context.Context) (string, error)
 }
 
-// A Check measures the value of one promise, in Unit. Above Held it is worse than when it was last measured; 0 means
-// Limit.
-type Check struct {
-	Name, Unit  string
-	Limit, Held float64
-	Measure     func(context.Context) (value float64, detail string, err error)
-}
-
 // Checks returns the checks of requests through a sandbox's proxy. It measures once for all of them, about 10 s.
-func (l Lab) Checks() []Check {
+func (l Lab) Checks() []timing.Check {
 	m := &measurement{lab: l}
-	return []Check{
-		{"the proxy adds to a request into which it puts a secret, median", "ms", 1, 0, m.adds},
-		{"requests a second through nginx as a reverse proxy, to those through the proxy", "×", 2, 4, m.throughput},
+	return []timing.Check{
+		{Name: "the proxy adds to a request into which it puts a secret, median", Unit: "ms", Limit: 1, Measure: m.adds},
+		{Name: "requests a second through nginx as a reverse proxy, to those through the proxy", Unit: "×", Limit: 2, Held: 4, Measure: m.throughput},
 	}
 }
 

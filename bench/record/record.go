@@ -48,23 +48,15 @@ type Lab struct {
 	Tree func(context.Context) (string, error)
 }
 
-// A Check measures the value of one promise, in Unit. Above Held it is worse than when it was last measured; 0 means
-// Limit.
-type Check struct {
-	Name, Unit  string
-	Limit, Held float64
-	Measure     func(context.Context) (value float64, detail string, err error)
-}
-
 // Checks returns the checks of the cost of evidence.
-func (l Lab) Checks() []Check {
-	return []Check{
-		{"evidence adds to a `snapfs exec` of true, in processor time", "ms", 1, 0, l.with(l.execAdds(func(t took) time.Duration { return t.cpu }))},
-		{"evidence adds to a `snapfs exec` of true, until it ends", "ms", 1, 3, l.with(l.execAdds(func(t took) time.Duration { return t.wall }))},
-		{"a job of 10,000 events with evidence, to one without", "×", 1.03, 1.2, l.with(l.job(func(t took) time.Duration { return t.wall }))},
-		{"a job of 10,000 events with evidence, to one without, in processor time of snapfs", "×", 1.03, 1.2, l.with(l.job(func(t took) time.Duration { return t.cpu }))},
-		{"export and verify a record of 100,000 events, in processor time", "s", 2, 0, l.with(l.export)},
-		{"open a record of a million events", "ms", 100, 0, l.with(l.opens)},
+func (l Lab) Checks() []timing.Check {
+	return []timing.Check{
+		{Name: "evidence adds to a `snapfs exec` of true, in processor time", Unit: "ms", Limit: 1, Measure: l.with(l.execAdds(func(t took) time.Duration { return t.cpu }))},
+		{Name: "evidence adds to a `snapfs exec` of true, until it ends", Unit: "ms", Limit: 1, Held: 3, Measure: l.with(l.execAdds(func(t took) time.Duration { return t.wall }))},
+		{Name: "a job of 10,000 events with evidence, to one without", Unit: "×", Limit: 1.03, Held: 1.2, Measure: l.with(l.job(func(t took) time.Duration { return t.wall }))},
+		{Name: "a job of 10,000 events with evidence, to one without, in processor time of snapfs", Unit: "×", Limit: 1.03, Held: 1.2, Measure: l.with(l.job(func(t took) time.Duration { return t.cpu }))},
+		{Name: "export and verify a record of 100,000 events, in processor time", Unit: "s", Limit: 2, Measure: l.with(l.export)},
+		{Name: "open a record of a million events", Unit: "ms", Limit: 100, Measure: l.with(l.opens)},
 	}
 }
 

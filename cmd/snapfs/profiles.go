@@ -105,7 +105,7 @@ line, column and fix, and what its rules about programs cannot hold. It runs not
 				return err
 			}
 			v := profileVerdict{
-				Path: p.Path, Extends: append([]string{}, p.Extends...), Stages: append([]string{}, p.Names()...), NotHeld: p.Sandbox.NotHeld(),
+				Path: p.Path, Extends: append([]string{}, p.Extends...), Stages: append([]string{}, p.Names()...), NotHeld: p.Sandbox.NotHeld(hostfs.AlwaysReadable()),
 			}
 			return a.ui.result(v, func(w io.Writer) error {
 				text := pathlist.Printable(p.Path) + ": no mistakes\n"

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -25,16 +26,17 @@ func TestSecretsThatAPersonKeepsEncrypted(t *testing.T) {
 	v := newVault(t, `"GET https://host.snapfs:PORT/v1/*"`, "", "")
 	dir := filepath.Dir(v.workspace)
 	identity, file := filepath.Join(dir, "identity"), filepath.Join(v.workspace, "key.age")
-	fed(t, "", "age-keygen", "-o", identity)
-	fed(t, v.key, "age", "-e", "-i", identity, "-o", file)
+	treetest.Feed(t, "", "age-keygen", "-o", identity)
+	treetest.Feed(t, v.key, "age", "-e", "-i", identity, "-o", file)
 	desktopKeyring(t, filepath.Join(dir, "desktop"))
 	for end := time.Now().Add(60 * time.Second); ; { // until the keyring is on the bus
-		out, err := withInput(v.key, "secret-tool", "store", "--label=a test", "service", "api", "username", "me")
+		args := []string{"store", "--label=a test", "service", "api", "username", "me"}
+		err := run.Run(t.Context(), run.Program{Name: "secret-tool", Args: args, Stdin: strings.NewReader(v.key)})
 		if err == nil {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatal(err)
 		}
 	}
 	name := fmt.Sprint("snapfs:secrets:", os.Getpid())
@@ -105,7 +107,7 @@ func desktopKeyring(t *testing.T, dir string) {
 	started(t, "password", "gnome-keyring-daemon", "--foreground", "--unlock", "--components=secrets")
 }
 
-// started starts a program with this input, and returns what it prints. The program ends with the test.
+// started starts a program with this input, and returns its standard output. The program ends with the test.
 func started(t *testing.T, input, name string, args ...string) *bufio.Reader {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -122,19 +124,4 @@ func started(t *testing.T, input, name string, args ...string) *bufio.Reader {
 		_ = cmd.Wait() // killed
 	})
 	return bufio.NewReader(out)
-}
-
-// fed runs a program with this input.
-func fed(t *testing.T, input, name string, args ...string) {
-	t.Helper()
-	if out, err := withInput(input, name, args...); err != nil {
-		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
-	}
-}
-
-// withInput runs a program with this input, and returns what it prints.
-func withInput(input, name string, args ...string) ([]byte, error) {
-	cmd := exec.Command(name, args...)
-	cmd.Stdin = strings.NewReader(input)
-	return cmd.CombinedOutput()
 }

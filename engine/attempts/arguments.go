@@ -17,7 +17,7 @@ type Arguments struct {
 	events *events.Log
 
 	mu    sync.Mutex
-	calls map[string]int // the index in the list of log
+	calls map[string]int // by program and arguments: the index in the list of log, or -1
 }
 
 // NewArguments returns the Arguments of the sandbox rec, which adds events to the event log, and attempts to log unless

@@ -123,7 +123,7 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 		return nil, nil, nil
 	}
 	allow := spec.Execute
-	if len(spec.Guarded) > 0 { // whose stubs every process may execute
+	if len(spec.Guarded) > 0 { // at each of these paths is a small program of snapfs, which every process may execute
 		allow = slices.Concat(allow, spec.Guarded)
 	}
 	l = &Log{

@@ -107,8 +107,8 @@ func (d Discarded) Forget() error {
 }
 
 // makeSpare moves the discarded sandbox's directory to DIR/spare, where the next new sandbox reuses it and overwrites
-// the record. It returns false, and moves nothing, if the directory contains more than it knows, or if there are enough
-// spare ones.
+// the record. It returns false, and moves nothing, if the directory contains more than most sandboxes
+// leave, or if there are enough spare ones.
 func (d Discarded) makeSpare() bool {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil || d.Ephemeral && (len(entries) != 1 || entries[0].Name() != record) || !d.Ephemeral && !d.strip(entries) {
@@ -122,11 +122,12 @@ func (d Discarded) makeSpare() bool {
 	return false
 }
 
-// What most sandboxes leave: the directory that their processes had as /tmp, the log of their supervisor, and the
-// directory for the originals of their first base. See packages hostfs, supervise and baseline.
+// What most sandboxes leave: the directory that their processes had as /tmp, the log of their supervisor, the number of
+// their stops, and the directory for the originals of their first base. See packages hostfs, supervise and baseline.
 const (
 	spareTmp    = "tmp"
 	spareLog    = "keeper.log"
+	spareStops  = "stops"
 	spareBases  = "bases"
 	spareBase   = "bases/0"
 	spareWindow = "window" // in spareBase
@@ -142,7 +143,7 @@ func (d Discarded) strip(entries []os.DirEntry) bool {
 	window := filepath.Join(spareBase, spareWindow)
 	for _, e := range entries {
 		switch e.Name() {
-		case record, record + temporary, recordCopy, reserveFile, "stops", spareTmp:
+		case record, record + temporary, recordCopy, reserveFile, spareStops, spareTmp:
 		case spareLog:
 			if info, err := e.Info(); err != nil || info.Size() > 0 {
 				return false
@@ -163,7 +164,7 @@ func (d Discarded) strip(entries []os.DirEntry) bool {
 		}
 	}
 	err := os.Truncate(filepath.Join(d.Path, record+temporary), 0) // it may have values of variables
-	for _, name := range []string{recordCopy, reserveFile, "stops"} {
+	for _, name := range []string{recordCopy, reserveFile, spareStops} {
 		if rerr := os.Remove(filepath.Join(d.Path, name)); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 			err = rerr
 		}

@@ -153,7 +153,7 @@ func openSecret(s *catalog.Secret, proxy []string) (*os.File, error) {
 	if args := s.Reading(); args != nil {
 		f, err := decrypted(append(slices.Concat(proxy, []string{network.ReadSecret}), args...))
 		if err != nil {
-			return nil, refuse(err)
+			return nil, refuse(err, readCommand(s))
 		}
 		return f, nil
 	}
@@ -191,6 +191,19 @@ func openSecret(s *catalog.Secret, proxy []string) (*os.File, error) {
 		return nil, errors.Join(refuse(err), r.Close())
 	}
 	return r, nil
+}
+
+// readCommand returns a command line with which a person finds out whether the encrypted secret s can be read, or stores
+// it.
+func readCommand(s *catalog.Secret) string {
+	if s.Identity != "" {
+		return "age -d -i " + errs.Quoted(s.Identity) + " " + errs.Quoted(s.File) + " >/dev/null"
+	}
+	if description, is := strings.CutPrefix(s.Keyring, catalog.KernelKeyring); is {
+		return "keyctl search @u user " + errs.Quoted(description)
+	}
+	service, account, _ := strings.Cut(s.Keyring, "/")
+	return "secret-tool store --label=snapfs service " + errs.Quoted(service) + " username " + errs.Quoted(account)
 }
 
 // decrypted returns the reading end of a pipe with what the program of the command line args printed: a secret. The

@@ -1,5 +1,6 @@
 // Package guarded has the rules of a profile that allow a program only with certain first arguments: which programs of
-// this host they are about, whether they can be held, and whether a call of a program is allowed.
+// this host they are about, whether they can be held, and whether a call of a program is allowed. Such a program is
+// guarded: no process of the sandbox can execute it by itself (isolate.Spec.Guarded).
 package guarded
 
 import (
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -35,9 +37,9 @@ type Rule struct {
 
 // Rules returns the rules of tools, which may be nil, that allow programs with certain first arguments, for the programs
 // that this host has. resolve returns paths after the symbolic links of the host, and dirs the usual directories of
-// programs. notes are sentences for the user about rules for which the host has no program. Errors:
-// [errs.ErrNotSupported] for a program whose arguments cannot be held. A rule about a script becomes rules about its
-// interpreter, which gets the script's arguments.
+// programs. A rule about a script becomes rules about its interpreter, which gets the script and the arguments. notes are
+// sentences for the user about rules for which the host has no program. Errors: [errs.ErrNotSupported] for a program
+// whose arguments cannot be held.
 func Rules(tools *catalog.Tools, resolve func(paths []string) []string, dirs func() []string) (rules []Rule, notes []string, err error) {
 	if !tools.HasArguments() {
 		return nil, nil, nil
@@ -165,7 +167,7 @@ func calledBy(called, real string) []string {
 // has a name (a hard link) that no rule guards.
 func Programs(rules []Rule, plain, denied []string) (programs []string, err error) {
 	for _, r := range rules {
-		if slices.ContainsFunc(denied, func(path string) bool { return within(r.Program, path) }) || slices.Contains(programs, r.Program) {
+		if slices.ContainsFunc(denied, func(path string) bool { return pathlist.Within(r.Program, path) }) || slices.Contains(programs, r.Program) {
 			continue
 		}
 		info, err := os.Stat(r.Program)
@@ -174,7 +176,7 @@ func Programs(rules []Rule, plain, denied []string) (programs []string, err erro
 		}
 		for _, path := range plain {
 			other, err := os.Stat(path)
-			if within(r.Program, path) || err == nil && os.SameFile(info, other) {
+			if pathlist.Within(r.Program, path) || err == nil && os.SameFile(info, other) {
 				return nil, r.refused(errs.ErrInvalid, "snapfs profile explain", "another rule of tools.allow lets %s be executed with any arguments (%s)", r.Program, path)
 			}
 		}
@@ -182,9 +184,6 @@ func Programs(rules []Rule, plain, denied []string) (programs []string, err erro
 	}
 	return programs, checkNames(programs, rules)
 }
-
-// within reports whether path is dir or lies below it.
-func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
 // checkNames returns an error if a guarded program has another name (a hard link) that is not guarded. By that name a
 // process could read the program, and have the dynamic linker start it, or write to it.
@@ -249,7 +248,7 @@ func ProgramDirs() (dirs []string) {
 	return dirs
 }
 
-// Also returns the paths of programs that must be executable for rules.
+// Also returns the paths of all [Rule.Also] of rules, each once: they must be executable.
 func Also(rules []Rule) (paths []string) {
 	for _, r := range rules {
 		for _, path := range r.Also {

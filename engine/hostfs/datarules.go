@@ -11,6 +11,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
+// AlwaysReadable returns the directories that every sandbox may read.
+func AlwaysReadable() []string { return isolate.AlwaysReadable[:] }
+
 // limitPaths adds to the container spec s the rules of the policy p about data and programs, as limitData and
 // limitPrograms do.
 func limitPaths(s *isolate.Spec, p catalog.Policy, workspace string, cache dpkg.Cache) (notes []string, err error) {

@@ -54,9 +54,9 @@ func later(h hiding, workspace string) (list []absentNames) {
 	return list
 }
 
-// onlyDirs returns the entries of dir, a directory of homes, so that a sandbox hides homes that are made later. It returns
-// nil if they are to be seen: an entry is no directory, which no layer can except, or one of show lies at dir or in none
-// of the entries.
+// onlyDirs returns the names of the entries of dir, a directory of homes. A sandbox hides all other names in dir: those of
+// homes that are made later. It returns nil if the sandbox must not do so: an entry is no directory, which no layer can
+// except from what it hides, or a path of show is dir, above dir, or below dir in none of the entries.
 func onlyDirs(dir string, show []string) []string {
 	entries, err := os.ReadDir(dir)
 	names := make([]string, 0, len(entries))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 )
@@ -331,9 +332,7 @@ func visible(mounts []mount.Point) []mount.Point {
 }
 
 // Within reports whether path is dir or lies under it. Both are absolute and clean.
-func Within(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
-}
+func Within(path, dir string) bool { return pathlist.Within(path, dir) }
 
 // underReplaced reports whether path lies under a directory, such as /proc, of which every sandbox has a new
 // one.

@@ -34,7 +34,7 @@ func onHost(paths []string, workspace string) []string {
 // limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny in a
 // sandbox with the directory workspace. It follows the symbolic links of the host, and keeps the link in what is
 // denied. notes are sentences for the user about rules that apply to no program. The programs of packages come from cache
-// if they can. Errors: those of [dpkg.Programs].
+// if they can. Errors: those of [dpkg.Programs], [guarded.Rules] and [guarded.Programs].
 func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cache dpkg.Cache) (notes []string, err error) {
 	if tools == nil {
 		return nil, nil
@@ -73,8 +73,8 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string, cach
 
 // programs returns the paths of the programs that rules of catalog.Tools allow or deny. A rule that is only a name
 // becomes a path in each usual directory of programs. real are the programs of packages, whose paths have no symbolic
-// links. list is the name of the rules' list, for notes, which are those of limitPrograms. find finds those
-// of a package, as [dpkg.Programs] does, and dirs is [guarded.ProgramDirs].
+// links. list is the name of the rules' list, for notes, which are those of limitPrograms. find
+// returns the programs of a package, as [dpkg.Programs] does, and dirs is [guarded.ProgramDirs].
 func programs(list string, rules []string, find func(pkg string) ([]string, bool, error), dirs func() []string) (paths, real, notes []string, err error) {
 	paths = []string{}
 	seen := map[string]bool{}

@@ -31,7 +31,7 @@ type search struct {
 type absentNames struct {
 	dir   string
 	names []string
-	only  []string // unless nil, all entries of dir are hidden but these
+	only  []string // unless nil, all names in dir are hidden but these, and names is empty
 }
 
 // look looks for the paths names of possible secrets, relative to dir and sorted, and adds them to found or, if later

@@ -10,8 +10,7 @@ import (
 )
 
 // secretFiles returns the files of the host that hold secrets of the policy p, and those with the identities that decrypt
-// them. Only the sandbox's network proxy has
-// these secrets, so the sandbox must not see the files.
+// them. Only the sandbox's network proxy has these secrets, so the sandbox must not see the files.
 func secretFiles(p catalog.Policy) (files []string) {
 	for _, s := range p.Secrets {
 		for _, path := range []string{s.File, s.Identity} {

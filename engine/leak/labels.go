@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/datafiles"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fingerprint"
@@ -144,16 +144,13 @@ func (r *labelReader) label(kind, pattern string) error {
 // add adds the file at path, or those below the directory at path, for which match returns true. It follows symbolic
 // links, as programs that open the path do.
 func (r *labelReader) add(kind, path string, match func(path string) bool) error {
-	real, err := r.resolve(path)
+	real := datafiles.AfterLinks(path, r.real)
+	info, err := os.Stat(real) // a link is left if it leads nowhere
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(r.hide, func(h string) bool { return real == h || strings.HasPrefix(real, h+"/") }) {
+	if slices.ContainsFunc(r.hide, func(h string) bool { return pathlist.Within(real, h) }) {
 		return nil
-	}
-	info, err := os.Lstat(real)
-	if err != nil {
-		return err
 	}
 	if r.entries++; r.entries > maxEntries {
 		return refuseLabel(kind, path, fmt.Errorf("more than %d files and directories are looked through for it", maxEntries))
@@ -165,24 +162,6 @@ func (r *labelReader) add(kind, path string, match func(path string) bool) error
 		return r.addFile(kind, real)
 	}
 	return nil
-}
-
-// resolve returns path after symbolic links. It looks up each directory once, since many labelled files are in one.
-func (r *labelReader) resolve(path string) (real string, err error) {
-	above, base := filepath.Split(path)
-	dir, known := r.real[above]
-	if !known {
-		if dir, err = filepath.EvalSymlinks(above); err != nil {
-			return "", err
-		}
-		r.real[above] = dir
-	}
-	real = filepath.Join(dir, base)
-	info, err := os.Lstat(real)
-	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return real, err
-	}
-	return filepath.EvalSymlinks(real)
 }
 
 func (r *labelReader) addDir(kind, path, real string, match func(string) bool) error {

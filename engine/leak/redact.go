@@ -27,20 +27,20 @@ const (
 )
 
 // A Redactor replaces labelled content and secrets in the arguments and variables of commands, before snapfs records
-// them. It is safe for concurrent use. It remembers what it replaces in the last sandboxes, at most maxKnown.
+// them. It is safe for concurrent use. It remembers what it replaces in the last sandboxes, at most maxSandboxes.
 type Redactor struct {
 	Catalog *catalog.Catalog
 
-	mu    sync.Mutex
-	known []*known // the last used one is the last
+	mu        sync.Mutex
+	sandboxes []*sandboxCache // the last used one is the last
 }
 
-// maxKnown is how many sandboxes a [Redactor] remembers. Their labelled files take most of the memory, at most some MiB
+// maxSandboxes is how many sandboxes a [Redactor] remembers. Their labelled files take most of the memory, at most some MiB
 // for each sandbox.
-const maxKnown = 16
+const maxSandboxes = 16
 
-// A known is what a [Redactor] knows of one sandbox.
-type known struct {
+// A sandboxCache has what a [Redactor] replaces for one sandbox, as read from the files in the sandbox's directory.
+type sandboxCache struct {
 	dir    string // of the sandbox
 	policy cachedFile[policyPart]
 	labels cachedFile[*fingerprint.Set]
@@ -68,8 +68,8 @@ func secretIn(variable string) (name, value string) {
 	return name, value
 }
 
-// variables returns prints of the secrets among the variables that the policy p gives as NAME=VALUE.
-func variables(p *catalog.Policy) (prints []placeholder.Print) {
+// variablePrints returns prints of the secrets among the variables that the policy p gives as NAME=VALUE.
+func variablePrints(p *catalog.Policy) (prints []placeholder.Print) {
 	for _, v := range p.Env {
 		name, value := secretIn(v)
 		prints = append(prints, placeholder.Prints(name, []byte(value))...)
@@ -100,7 +100,7 @@ func Redacted(p *catalog.Policy, args []string) []string {
 	if !Redacts(p) || len(args) == 0 {
 		return args
 	}
-	s := searcher{prints: variables(p)}
+	s := searcher{prints: variablePrints(p)}
 	if p.Data.Labelled() {
 		var err error
 		if s.labels, err = readLabels(nil, p); err != nil {
@@ -123,7 +123,7 @@ func (r *Redactor) searcher(sandbox string) (s searcher, err error) {
 		if err != nil {
 			return policyPart{}, err
 		}
-		return policyPart{&rec.Policy, variables(&rec.Policy)}, nil
+		return policyPart{&rec.Policy, variablePrints(&rec.Policy)}, nil
 	}
 	part, err := k.policy.read(filepath.Join(k.dir, catalog.RecordFile), get)
 	if err == nil && part.policy == nil {
@@ -143,17 +143,17 @@ func (r *Redactor) searcher(sandbox string) (s searcher, err error) {
 	return s, err
 }
 
-// of returns what is known of the sandbox in the directory dir, and forgets the sandbox that was used longest ago if it
-// knows too many.
-func (r *Redactor) of(dir string) *known {
-	k := &known{dir: dir}
-	if i := slices.IndexFunc(r.known, func(k *known) bool { return k.dir == dir }); i >= 0 {
-		k = r.known[i]
-		r.known = slices.Delete(r.known, i, i+1)
-	} else if len(r.known) >= maxKnown {
-		r.known = slices.Delete(r.known, 0, 1)
+// of returns the cache of the sandbox in the directory dir. It forgets that of the sandbox that was used longest ago if
+// there are too many.
+func (r *Redactor) of(dir string) *sandboxCache {
+	k := &sandboxCache{dir: dir}
+	if i := slices.IndexFunc(r.sandboxes, func(k *sandboxCache) bool { return k.dir == dir }); i >= 0 {
+		k = r.sandboxes[i]
+		r.sandboxes = slices.Delete(r.sandboxes, i, i+1)
+	} else if len(r.sandboxes) >= maxSandboxes {
+		r.sandboxes = slices.Delete(r.sandboxes, 0, 1)
 	}
-	r.known = append(r.known, k)
+	r.sandboxes = append(r.sandboxes, k)
 	return k
 }
 

@@ -122,7 +122,7 @@ func TestValuesOfSecretVariablesAreNotRecorded(t *testing.T) {
 // TestARedactorRemembersAFewSandboxes, and reads the labels of one again that was made anew under its name.
 func TestARedactorRemembersAFewSandboxes(t *testing.T) {
 	r, dir := redactWorld(t)
-	for i := range 3 * maxKnown {
+	for i := range 3 * maxSandboxes {
 		name := "s" + strconv.Itoa(i)
 		p := catalog.Policy{Env: []string{"KEY_TOKEN=value-of-" + name}}
 		if err := r.Catalog.Create(&catalog.Record{Name: name, ID: catalog.NewID(), Policy: p}); err != nil {
@@ -133,8 +133,8 @@ func TestARedactorRemembersAFewSandboxes(t *testing.T) {
 		}
 		r.want(t, []string{"a", labelledKey}, []string{"a", "[labelled secret]"})
 	}
-	if len(r.known) != maxKnown || r.known[maxKnown-1].labels.info == nil {
-		t.Errorf("%d sandboxes are known, or the last one is read each time", len(r.known))
+	if len(r.sandboxes) != maxSandboxes || r.sandboxes[maxSandboxes-1].labels.info == nil {
+		t.Errorf("%d sandboxes are known, or the last one is read each time", len(r.sandboxes))
 	}
 	if _, _, err := r.Redact("absent", []string{"a", "b"}, nil); err == nil {
 		t.Error("nothing is known of a sandbox that does not exist, and its arguments are recorded")

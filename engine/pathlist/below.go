@@ -5,6 +5,11 @@ import (
 	"strings"
 )
 
+// Within reports whether path is dir or lies below it. Both are absolute and clean.
+func Within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
+}
+
 // Below returns those of paths, a sorted list of relative paths, that lie below the path dir, relative to it. is reports
 // whether dir itself is in the list. Cost: two binary searches.
 func Below(paths []string, dir string) (rest []string, is bool) {

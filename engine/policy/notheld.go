@@ -18,8 +18,9 @@ import (
 )
 
 // NotHeld returns, as sentences for a person, the ways in which a process can get around the rules of a
-// profile about programs and writable paths, and the rules that apply to no program of this host.
-func (s *Sandbox) NotHeld() []string {
+// profile about programs and paths, and the rules that apply to no program of this host or let none be executed.
+// readable are the directories that every sandbox may read.
+func (s *Sandbox) NotHeld(readable []string) []string {
 	list := []string{}
 	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {
 		list = append(list, "tools.deny: a copy of a denied program under another path can be executed; tools.allow has no such gap")
@@ -32,6 +33,7 @@ func (s *Sandbox) NotHeld() []string {
 		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
 	}
 	list = append(list, dataNotHeld(&s.Data)...)
+	list = append(list, s.unreadable(readable)...)
 	for _, rule := range s.Tools.Deny {
 		if pkg, ok := catalog.PackageOf(rule); ok {
 			if _, why := packagePrograms(pkg); why != "" {
@@ -109,8 +111,8 @@ func (s *Sandbox) argumentsNotHeld() []string {
 				seen = append(seen, line)
 			}
 		}
-		for _, twin := range r.Copies() {
-			if line := "tools.allow " + r.Rule + ": " + twin + " is a copy of the program, and the dynamic linker can start it; a rule with its path and the same arguments has no such gap"; !slices.Contains(seen, line) {
+		for _, path := range r.Copies() {
+			if line := "tools.allow " + r.Rule + ": " + path + " is a copy of the program, and the dynamic linker can start it; a rule with its path and the same arguments has no such gap"; !slices.Contains(seen, line) {
 				seen = append(seen, line)
 			}
 		}

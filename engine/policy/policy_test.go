@@ -246,7 +246,7 @@ func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.Sandbox.NotHeld()
+		return p.Sandbox.NotHeld(nil)
 	}
 	for rule, want := range map[string]string{
 		"sh": "sh -c", "/usr/bin/python3.12": "python x.py", "node": "node -e", "/opt/perl5.40.1": "a script", "busybox": "busybox rm",
@@ -264,6 +264,24 @@ func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
 	}
 	if got := notHeld("deny = ['dpkg:no-such-pkg0']"); len(got) != 2 || !strings.Contains(got[1], "no package of this name is installed here") {
 		t.Errorf("a denied package that is not installed: %q", got)
+	}
+}
+
+// TestProgramsOutsideOfWhatIsReadableAreNamed: a check of a profile names an allowed program that no sandbox with the
+// profile could execute, since it may not read it.
+func TestProgramsOutsideOfWhatIsReadableAreNamed(t *testing.T) {
+	for rule, outside := range map[string]string{
+		"cat": "", "/usr/bin/*": "", "/opt/read/tool": "", "/opt/write/tool status": "", "/opt/tools/v1/bin/x": "",
+		"/opt/lone": "/opt/lone", "/opt/lone status": "/opt/lone", "/opt/readable/*": "/opt/readable", "/opt/tools/bin/x": "/opt/tools/bin/x",
+	} {
+		p, err := policy.Parse("p", []byte("[tools]\nallow = ['"+rule+"']\n[data]\nreadable = ['/opt/read', '/opt/tools/v?']\nwritable = ['/opt/write']\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "tools.allow " + rule + ": " + outside + " cannot be executed, because data.readable lacks it; add it to data.readable"
+		if got := strings.Join(p.Sandbox.NotHeld([]string{"/usr", "/bin"}), "\n"); strings.Contains(got, "cannot be executed") != (outside != "") || outside != "" && !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
 	}
 }
 

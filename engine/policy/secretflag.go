@@ -12,9 +12,9 @@ import (
 
 // ParseSecrets reads the values of the flag --secret, each of which describes one secret without a profile:
 // NAME=env:VARIABLE@HOSTS, NAME=file:PATH@HOSTS or NAME=keyring:PLACE@HOSTS (PLACE as in a profile), or NAME@HOSTS for the
-// variable NAME of the host. HOSTS are separated by commas, and NAME is also the variable inside with the placeholder. dir is the directory at which
-// a relative PATH starts. The checks are those of a section [secrets.NAME] of a profile. The secrets are in the
-// order of their names. The error has a line for each mistake of the first wrong value, and never the value of
+// variable NAME of the host. HOSTS are separated by commas, and NAME is also the variable inside with the placeholder.
+// dir is the directory at which a relative PATH starts. The checks are those of a section [secrets.NAME] of a profile.
+// The secrets are in the order of their names. The error has a line for each mistake of the first wrong value, and never the value of
 // a secret that somebody wrote in place of a source.
 func ParseSecrets(texts []string, dir string) (all []catalog.Secret, err error) {
 	if len(texts) > maxSecrets {

@@ -23,7 +23,7 @@ func toolsSection() Section {
 			"A start takes some 10 µs for each program of an allowed package, and some 15 µs for each of a denied one; of these, the kernel's calls alone take 7 and 12 µs. An execution inside takes some tens of microseconds more. " +
 			"snapfs profile check says what a rule cannot hold.",
 		Keys: []Key{
-			{"allow", "list of programs", "", "The only programs that may be executed. A program or a script needs its interpreter in the list too, but not the dynamic linker. It requires Landlock (Linux 5.19)."},
+			{"allow", "list of programs", "", "The only programs that may be executed: each with any arguments or, as \"git status\", only with these first arguments. A program or a script without arguments in its rule needs its interpreter in the list too, but not the dynamic linker. It requires Landlock (Linux 5.19)."},
 			{"deny", "list of programs", "", "Programs that may not be executed, also if allow has them."},
 			{"hook", "list of tools", "", "Tools of a coding agent, such as WebFetch or mcp__github__*, that snapfs hook refuses before they run. The agent must call the hook for them: snapfs agent install with --profile has it do so for every tool. The agent shows the reason, and each refusal is an event, also in the sandbox's evidence."},
 			{"mcp", "list of tools", "", "MCP tools that snapfs does not offer, such as sandbox_race. A call of one fails with the reason and is an event."},

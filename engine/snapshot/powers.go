@@ -24,9 +24,8 @@ type Cloner interface {
 type NameHider interface {
 	// Hiding returns the same tree without the names at paths, which are relative to the tree. A path that ends
 	// with a slash stands for all names in that directory, but for those whose path is in the list with a slash before
-	// it. A file that the fork itself has made at such a path is
-	// shown. While the returned Served is mounted, other mounts of
-	// the fork hide the names as well.
+	// it. A file that the fork itself has made at such a path is shown. While the returned Served is mounted, other
+	// mounts of the fork hide the names as well.
 	Hiding(paths []string) Served
 }
 

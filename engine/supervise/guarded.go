@@ -3,7 +3,6 @@ package supervise
 import (
 	"cmp"
 	"context"
-	"strings"
 
 	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -28,7 +27,7 @@ func (sv *Manager) startBroker(rec *catalog.Record, h *Supervisor) (err error) {
 	}
 	refusals := attempts.NewArguments(rec, h.Attempts, sv.events)
 	h.commands, err = cmdbroker.Start(cmdbroker.Options{
-		Container: h.Container, Rules: rules, Source: source, Pass: passed(rec.Policy.Env),
+		Container: h.Container, Rules: rules, Source: source, Pass: catalog.VariableNames(rec.Policy.Env),
 		Execute: func(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 			return h.start(ctx, c, func(*isolate.Process) {})
 		},
@@ -41,13 +40,4 @@ func (sv *Manager) startBroker(rec *catalog.Record, h *Supervisor) (err error) {
 		Refused: func(r cmdbroker.Refusal) { refusals.Refused(r.Program, r.Words, r.By, r.Reason) },
 	})
 	return err
-}
-
-// passed returns the names of the variables that a policy passes; each entry is NAME or NAME=VALUE.
-func passed(env []string) (names []string) {
-	for _, v := range env {
-		name, _, _ := strings.Cut(v, "=")
-		names = append(names, name)
-	}
-	return names
 }

@@ -3,8 +3,11 @@ package supervise
 import (
 	"errors"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // ErrWall is the error kind of a failed self-test: a probe inside the sandbox could do something that the sandbox's
@@ -44,4 +47,14 @@ func (r *refusal) err() *errs.Error {
 		}
 	}
 	return &errs.Error{Kind: kind, Err: errors.New(r.Message), Hints: r.Hints}
+}
+
+// sendRefusal replies to a client that its command was not started because of err. proof is that of the command, or nil.
+func sendRefusal(client *fdsock.Conn, proof *catalog.Proof, err error) {
+	t := Reply{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
+	var ce *isolate.CommandError
+	if errors.As(err, &ce) {
+		t.Errno = ce.Errno
+	}
+	send(client, t)
 }

@@ -63,9 +63,8 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 }
 
 // startsLater reports whether a sandbox's first command starts in the finished container, and not with it: the proxy
-// makes the placeholders of secrets first, programs are compared with their digests, and the broker of guarded programs
-// needs the container. Errors: those of
-// [hostfs.Brokered].
+// makes the placeholders of secrets first, programs are compared with their digests, and the [cmdbroker.Broker] of
+// programs that are allowed with certain arguments needs the container. Errors: those of [hostfs.Brokered].
 func startsLater(p catalog.Policy) (bool, error) {
 	brokered, err := hostfs.Brokered(p)
 	return brokered || p.Tools.HasDigests() || p.Tools.HasArguments(), err

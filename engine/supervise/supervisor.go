@@ -59,8 +59,8 @@ type Supervisor struct {
 	forwards      *ports.Forwards                 // of the host's ports; serve sets it, and the functions above
 	Refused       []egress.RefusedAccess          // by the proxy; set by Close
 	Attempts      *attempts.Log                   // what the programs tried, or nil where that is not observed
-	commands      *cmdbroker.Broker               // of guarded programs, or nil
-	last          atomic.Pointer[isolate.Command] // of those started from outside
+	commands      *cmdbroker.Broker               // executes programs that are allowed with certain arguments, or nil
+	last          atomic.Pointer[isolate.Command] // the environment and the user of the last command that was started from outside
 	deadlines     *deadlines
 	Monitor       *serverMonitor
 	timers        []func()          // called by Close
@@ -337,12 +337,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	fdsock.CloseAll(files)
 	if err != nil {
 		outputs.Close()
-		t := Reply{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
-		var ce *isolate.CommandError
-		if errors.As(err, &ce) {
-			t.Errno = ce.Errno
-		}
-		send(client, t)
+		sendRefusal(client, proof, err)
 		return
 	}
 	defer p.Close() //nolint:errcheck // descriptors only

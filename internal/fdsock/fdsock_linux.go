@@ -107,11 +107,8 @@ func (p *Conn) PeerIDs() (pid int, uid, gid uint32, err error) {
 
 // PeerUID returns the user id that the process at the other end had when the connection was made.
 func (p *Conn) PeerUID() (uint32, error) {
-	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return 0, err
-	}
-	return cred.Uid, nil
+	_, uid, _, err := p.PeerIDs()
+	return uid, err
 }
 
 // Peer returns the process that listened at the other end when this end connected, as the kernel noted it

@@ -40,7 +40,7 @@ type file struct {
 	size  int64 // on the disk, without shared blocks
 	links int   // that were not added yet
 	last  int   // the last holder
-	kept  bool  // Other has the file
+	stays bool  // [Other] has the file, so it stays
 }
 
 // A piece is a range of the disk with blocks of a file that the filesystem reports as shared.
@@ -55,11 +55,11 @@ type piece struct {
 func (m *Meter) Add(dir int, name string, st *vfs.Stat, holder int) (shares bool) {
 	links := st.Nlink > 1 && !st.IsDir()
 	if f := m.linked[fileID{st.Dev, st.Ino}]; links && f != nil {
-		f.links, f.last, f.kept = f.links-1, max(f.last, holder), f.kept || holder == Other
+		f.links, f.last, f.stays = f.links-1, max(f.last, holder), f.stays || holder == Other
 		return false
 	}
-	f := &file{size: st.Blocks * 512, links: int(st.Nlink) - 1, last: holder, kept: holder == Other}
-	if st.IsRegular() && st.Blocks > 0 && (!f.kept || m.SharesBlocks()) {
+	f := &file{size: st.Blocks * 512, links: int(st.Nlink) - 1, last: holder, stays: holder == Other}
+	if st.IsRegular() && st.Blocks > 0 && (!f.stays || m.SharesBlocks()) {
 		for _, e := range sharedExtents(dir, name) {
 			m.shared = append(m.shared, piece{e, f})
 			f.size, shares = max(0, f.size-int64(e.To-e.From)), true
@@ -71,7 +71,7 @@ func (m *Meter) Add(dir int, name string, st *vfs.Stat, holder int) (shares bool
 			m.linked = map[fileID]*file{}
 		}
 		m.linked[fileID{st.Dev, st.Ino}] = f
-	case !f.kept:
+	case !f.stays:
 		if m.sizes == nil {
 			m.sizes = map[int]int64{}
 		}

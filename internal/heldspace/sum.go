@@ -9,12 +9,12 @@ func (m *Meter) Each(add func(size int64, last int)) {
 		add(size, holder)
 	}
 	for _, f := range m.linked {
-		if !f.kept {
+		if !f.stays {
 			add(f.size, f.last)
 		}
 	}
 	for _, s := range m.segments() {
-		if s.files > 1 && !s.kept {
+		if s.files > 1 && !s.stays {
 			add(int64(s.size), s.last)
 		}
 	}
@@ -23,10 +23,10 @@ func (m *Meter) Each(add func(size int64, last int)) {
 // A segment is a range of the disk between two neighbouring ends of pieces, so that a file has all of it or nothing.
 type segment struct {
 	size   uint64
-	files  int   // that have it
-	newest *file // the last of them; the pieces of one file follow one another
-	last   int
-	kept   bool
+	files  int   // how many files have it
+	newest *file // the file that was counted last; the pieces of one file follow one another
+	last   int   // the last holder of these files
+	stays  bool  // [Other] has one of these files
 }
 
 // segments returns the segments of the disk that the shared pieces of files occupy. Cost: in proportion to the number of
@@ -49,7 +49,7 @@ func (m *Meter) segments() []segment {
 			if s.newest != p.of {
 				s.files, s.newest = s.files+1, p.of
 			}
-			s.last, s.kept = max(s.last, p.of.last), s.kept || p.of.kept
+			s.last, s.stays = max(s.last, p.of.last), s.stays || p.of.stays
 		}
 	}
 	return list

@@ -58,9 +58,10 @@ func (im *Image) Program(first Step) ([]byte, error) {
 	offset := dataOffset()
 	file := header()
 	data := im.mem[:im.used]
-	file = append(file, segment(1, 5, 0, programAddress, offset, offset)...)
-	file = append(file, segment(1, 6, offset, im.base, len(data), len(data))...)
-	file = append(file, segment(0x6474e551, 6, 0, 0, 0, 0)...) // PT_GNU_STACK: the stack cannot be executed
+	const load, stack, readExecute, readWrite = 1, 0x6474e551, 5, 6 // PT_LOAD, PT_GNU_STACK, PF_R|PF_X, PF_R|PF_W
+	file = append(file, segment(load, readExecute, 0, programAddress, offset, offset)...)
+	file = append(file, segment(load, readWrite, offset, im.base, len(data), len(data))...)
+	file = append(file, segment(stack, readWrite, 0, 0, 0, 0)...) // the stack cannot be executed
 	file = append(file, entry(im.Addr(first.At), im.Addr(0))...)
 	file = append(file, loopCode()...)
 	binary.LittleEndian.PutUint64(file[24:], programAddress+code)

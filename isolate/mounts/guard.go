@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// The steps that cover guarded programs.
+// A guarded program (isolate.Spec.Guarded) is covered by a stub, so that no process in the container can execute or read it.
 
 // makeStub adds the system calls by which pid 1 makes the mount of the stub that covers guarded programs, in the
 // container's /dev, where a device covers the file later, as in makeMasks.

@@ -32,9 +32,8 @@ type parent struct {
 }
 
 // parentsOf returns the directories of tree with hidden entries, those above them, outermost first, and those that are
-// excepted from what is hidden. here
-// are those of hidden whose directories exist. For one whose directory somebody has just removed, it has that
-// directory as an entry to hide, since it may be made again.
+// excepted from what is hidden ([Hidden.Except]). here are those of hidden whose directories exist. For one whose directory
+// somebody has just removed, it has that directory as an entry to hide, since it may be made again.
 func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 	there := map[string]bool{".": true}
 	var exists func(dir string) bool

@@ -3,7 +3,7 @@
 //
 // A process that executes the path runs the stub. The stub connects to a socket, at which the container's supervisor
 // listens, and passes on its working directory and its three standard streams. The supervisor reads from /proc which
-// arguments it has, starts the real program, and tells the stub how to end. Meanwhile the stub passes on the signals
+// arguments it has, starts the real program, and replies how the stub must end. Meanwhile the stub passes on the signals
 // that it gets.
 //
 // The stub is a list of system calls (package launch) of a few kilobytes. It decides nothing: a process that

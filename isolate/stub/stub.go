@@ -108,7 +108,8 @@ func (s *steps) end(text string) {
 	s.Last, s.OnErr = 0, write.At
 }
 
-// connect adds the system calls by which the stub connects to the supervisor's socket at path, and returns the cell of the connection.
+// connect adds the system calls by which the stub connects to the supervisor's socket at path, and returns the cell of the
+// connection.
 func (s *steps) connect(path string) launch.Cell {
 	address := append(binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX), path+"\x00"...)
 	socket := s.Do(unix.SYS_SOCKET, launch.Num(unix.AF_UNIX), launch.Num(unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC), launch.Num(0)).Result()

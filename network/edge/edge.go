@@ -30,7 +30,7 @@ type Options struct {
 	// is the last number given; see network.Message.
 	Names    map[string]int
 	LastName int
-	// Events is called with all events that wait, from a goroutine of its own. If it is too slow, the proxy drops and
+	// Events is called with some events in their order, one call at a time, from a goroutine of its own. If it is too slow, the proxy drops and
 	// counts events instead of delaying traffic. Close waits for it, so it must not call Close.
 	Events func([]network.Event)
 	// Ready, unless nil, is called before the proxy reads the first packet. If it returns an

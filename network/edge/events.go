@@ -27,7 +27,7 @@ type queue struct {
 	done   chan struct{}
 }
 
-// start lets listen have the events, each time all that wait, at most maxBatch.
+// start calls listen with the events in their order: each time with all that wait, at most maxBatch.
 func (q *queue) start(listen func([]network.Event)) {
 	q.done = make(chan struct{})
 	if listen == nil {

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,16 +24,16 @@ func TestAge(t *testing.T) {
 	treetest.NeedProgram(t, "age", "age-keygen", "ssh-keygen")
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	do(t, "", "age-keygen", "-o", at("own"))
-	do(t, "", "age-keygen", "-o", at("other"))
-	do(t, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at("ssh"))
-	do(t, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "passphrase", "-f", at("locked"))
-	do(t, value, "age", "-e", "-i", at("own"), "-o", at("binary"))
-	do(t, value, "age", "-e", "-a", "-i", at("own"), "-o", at("text"))
-	do(t, value, "age", "-e", "-R", at("ssh.pub"), "-R", at("locked.pub"), "-o", at("for-ssh"))
-	do(t, "", "age", "-e", "-i", at("own"), "-o", at("empty"))
-	do(t, strings.Repeat("x", 16<<10+1), "age", "-e", "-i", at("own"), "-o", at("long"))
-	do(t, "", "age", "-e", "-i", at("own"), "-o", at("encrypted-identity"), at("own"))
+	treetest.Feed(t, "", "age-keygen", "-o", at("own"))
+	treetest.Feed(t, "", "age-keygen", "-o", at("other"))
+	treetest.Feed(t, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at("ssh"))
+	treetest.Feed(t, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "passphrase", "-f", at("locked"))
+	treetest.Feed(t, value, "age", "-e", "-i", at("own"), "-o", at("binary"))
+	treetest.Feed(t, value, "age", "-e", "-a", "-i", at("own"), "-o", at("text"))
+	treetest.Feed(t, value, "age", "-e", "-R", at("ssh.pub"), "-R", at("locked.pub"), "-o", at("for-ssh"))
+	treetest.Feed(t, "", "age", "-e", "-i", at("own"), "-o", at("empty"))
+	treetest.Feed(t, strings.Repeat("x", 16<<10+1), "age", "-e", "-i", at("own"), "-o", at("long"))
+	treetest.Feed(t, "", "age", "-e", "-i", at("own"), "-o", at("encrypted-identity"), at("own"))
 	for file, identity := range map[string]string{"binary": "own", "text": "own", "for-ssh": "ssh"} {
 		var got bytes.Buffer
 		if err := source.Print(&got, []string{"age", at(file), at(identity)}); err != nil || got.String() != value {
@@ -93,15 +92,5 @@ func refused(t *testing.T, want string, args ...string) {
 	err := source.Print(&got, args)
 	if err == nil || got.Len() > 0 || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-real") {
 		t.Errorf("%q: %q, %v", args, got.String(), err)
-	}
-}
-
-// do runs a program with this input.
-func do(t *testing.T, input, name string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Stdin = strings.NewReader(input)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
 	}
 }

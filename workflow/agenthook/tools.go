@@ -109,8 +109,8 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return l.intoView(input, ev)
 }
 
-// awaitCheckpoint waits until the last checkpoint of the agent's sandbox has been taken. It shows the files from before
-// the call, and the view, by which the call may write, is not frozen meanwhile.
+// awaitCheckpoint waits until the last checkpoint of the agent's sandbox has been taken. The checkpoint must show the files
+// from before the call, and the call may write through the view, which is not frozen while the checkpoint is taken.
 func (h *Handler) awaitCheckpoint(ctx context.Context, l *Lease) error {
 	if !keypoint.IsPromised(h.State, l.Sandbox) {
 		return nil

@@ -127,9 +127,9 @@ var lasting = map[string]bool{
 	events.SandboxRemoved: true, events.SandboxRolledBack: true,
 }
 
-// refusals are the types of events that the programs of a sandbox cause as often as they like: by trying what they may
+// unbounded has the types of events that the programs of a sandbox cause as often as they like: by trying what they may
 // not, or by reading files of which the first read is recorded.
-var refusals = map[string]bool{events.AccessRefused: true, events.NetworkRefused: true, events.FileRead: true}
+var unbounded = map[string]bool{events.AccessRefused: true, events.NetworkRefused: true, events.FileRead: true}
 
 // After writes an entry about the event e to the evidence log of its sandbox, after the operation, unless
 // Before has written it. Errors: also errs.ErrNoSpace for a refusal, if only the part of the log is left that is
@@ -142,7 +142,7 @@ func (s *Store) After(e events.Event) error {
 	if l == nil || err != nil {
 		return err
 	}
-	if refusals[e.Type] {
+	if unbounded[e.Type] {
 		if err := l.RoomForRefusal(); err != nil {
 			return err
 		}

@@ -113,13 +113,13 @@ func callOf(pid int, uid, gid uint32) (c *call, err error) {
 	if c.program, err = os.Readlink(procFile(pid, "exe")); err != nil {
 		return nil, err
 	}
-	if c.args, err = strs(pid, "cmdline"); err == nil && len(c.args) == 0 {
+	if c.args, err = procStrings(pid, "cmdline"); err == nil && len(c.args) == 0 {
 		err = errNoArguments
 	}
 	if err != nil {
 		return nil, err
 	}
-	if c.env, err = strs(pid, "environ"); err != nil {
+	if c.env, err = procStrings(pid, "environ"); err != nil {
 		return nil, err
 	}
 	if c.restrictions, err = restrictionsOf(pid); err != nil {
@@ -147,8 +147,8 @@ func callOf(pid int, uid, gid uint32) (c *call, err error) {
 	return c, nil
 }
 
-// strs returns the strings of a file in /proc, cmdline or environ, of the process pid.
-func strs(pid int, file string) ([]string, error) {
+// procStrings returns the strings of a file in /proc, cmdline or environ, of the process pid.
+func procStrings(pid int, file string) ([]string, error) {
 	text, err := vfs.ReadFile(procFile(pid, file))
 	if err != nil || len(text) == 0 {
 		return nil, err

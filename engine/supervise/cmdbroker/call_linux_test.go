@@ -44,7 +44,7 @@ func TestIDsAreThoseInside(t *testing.T) {
 
 // What a process has executed is read as it is, with empty arguments.
 func TestTheArgumentsOfAProcess(t *testing.T) {
-	args, err := strs(os.Getpid(), "cmdline")
+	args, err := procStrings(os.Getpid(), "cmdline")
 	if err != nil || !slices.Equal(args, os.Args) {
 		t.Errorf("%q, want %q: %v", args, os.Args, err)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Scripts finds the programs that processes of one container execute. It remembers each path with the version of its
-// file, so that it reads a file once. It is not safe for concurrent use.
-type Scripts struct{ seen map[string]seen }
+// A ProgramFinder finds the programs, and the interpreters of scripts, that processes of one container execute. It
+// remembers each path with the version of its file, so that it reads a file once. It is not safe for concurrent use.
+type ProgramFinder struct{ seen map[string]seen }
 
 // A seen is a program of a container: the version of its file, its path after symbolic links, and the path of its
 // interpreter, "" for none.
@@ -28,16 +28,16 @@ type version struct {
 	changed, set int64 // ctime and mtime, in nanoseconds
 }
 
-// maxSeen is the greatest number of paths that a [Scripts] remembers. With more, it forgets all.
+// maxSeen is the greatest number of paths that a [ProgramFinder] remembers. With more, it forgets all.
 const maxSeen = 4096
 
 // Programs returns the path, after symbolic links, of the program at path that a process in a container executes, and
 // those of the interpreters that the kernel starts for a script. It returns none if there is no such regular file. root
 // is a descriptor of the container's root directory. Cost: three system calls for a path that it has seen.
-func (s *Scripts) Programs(root int, path string) (programs []string) {
+func (f *ProgramFinder) Programs(root int, path string) (programs []string) {
 	const deepest = 5 // as in the kernel (bprm_execve of fs/exec.c)
 	for path != "" && len(programs) < deepest {
-		program := s.at(root, path)
+		program := f.at(root, path)
 		if program.real == "" {
 			break
 		}
@@ -49,7 +49,7 @@ func (s *Scripts) Programs(root int, path string) (programs []string) {
 
 // at returns the program at path in the container; the zero value if there is no regular file. root is a descriptor of
 // the container's root directory.
-func (s *Scripts) at(root int, path string) seen {
+func (f *ProgramFinder) at(root int, path string) seen {
 	fd := openPath(root, path, true)
 	if fd < 0 {
 		return seen{}
@@ -61,23 +61,23 @@ func (s *Scripts) at(root int, path string) seen {
 		return seen{}
 	}
 	v := version{st.Dev, st.Ino, st.Size, st.CTime.Time().UnixNano(), st.MTime.Time().UnixNano()}
-	if known, ok := s.seen[path]; ok && known.version == v {
+	if known, ok := f.seen[path]; ok && known.version == v {
 		return known
 	}
-	program := seen{v, pathOf(fd), firstLine(fd)}
+	program := seen{v, pathOf(fd), interpreterOf(fd)}
 	if !st.Settled(now) { // it may change again, and keep its times
 		return program
 	}
-	if s.seen == nil || len(s.seen) >= maxSeen {
-		s.seen = map[string]seen{}
+	if f.seen == nil || len(f.seen) >= maxSeen {
+		f.seen = map[string]seen{}
 	}
-	s.seen[path] = program
+	f.seen[path] = program
 	return program
 }
 
-// firstLine returns the path of the program that executes the script that is open as fd (O_PATH), from its first line
+// interpreterOf returns the path of the program that executes the script that is open as fd (O_PATH), from its first line
 // "#!"; "" if the file is no script or cannot be read.
-func firstLine(fd int) string {
+func interpreterOf(fd int) string {
 	file, err := unix.Open(descriptor(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // waits for no holder of a lease
 	if err != nil {
 		return "" // it may be executed and not read

@@ -31,7 +31,7 @@ func TestProgramsAreThoseOfThePresentFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	var s Scripts
+	var s ProgramFinder
 	for deadline := time.Now().Add(time.Minute); len(s.seen) < 2; time.Sleep(10 * time.Millisecond) { // until the files have settled
 		if got, want := s.Programs(int(root.Fd()), "/link"), []string{dir + "/script", dir + "/one"}; !slices.Equal(got, want) {
 			t.Fatalf("%q, want %q", got, want)
