@@ -47,9 +47,12 @@ func Diff(used, allowed *policy.Sandbox) []Difference {
 		a, _, _ = catalog.CutArguments(a) // nothing observes the arguments of a program
 		return a == u || catalog.ToolMatches(a, strings.TrimSuffix(u, "*"), dpkg.Installs)
 	})
-	add("data.writable", orEverything(used.Data.Writable), orEverything(allowed.Data.Writable), func(a, u string) bool {
+	add("data.writable", orEverything(used.Data.Writable), orEverything(allowed.Data.MayWrite()), func(a, u string) bool {
 		return hostfs.Within(u, a)
 	})
+	if allowed.Data.Writable == nil && allowed.Data.Readable != nil { // what may be written by readable alone may only be read
+		differences = slices.DeleteFunc(differences, func(d Difference) bool { return d.Setting == "data.writable" && !d.Used })
+	}
 	for _, one := range used.Tools.Allow {
 		if slices.ContainsFunc(allowed.Tools.Deny, func(rule string) bool { return catalog.ToolMatches(rule, one, dpkg.Installs) }) {
 			differences = append(differences, Difference{"tools.allow", one, true})

@@ -92,6 +92,11 @@ func TestProfilesAreComparedByWhatTheyAllow(t *testing.T) {
 	if got := Diff(used, used); len(got) > 0 {
 		t.Errorf("a profile differs from itself: %v", got)
 	}
+	reads := *allowed
+	reads.Data = catalog.Data{Readable: []string{"/w", "/srv"}} // nothing else may be written either
+	if d := cmp.Diff(slices.DeleteFunc(slices.Clone(want), func(d Difference) bool { return d.Value == "/srv" }), Diff(used, &reads)); d != "" {
+		t.Error(d)
+	}
 	free := Diff(used, &policy.Sandbox{Net: "host"})
 	want = []Difference{{"sandbox.net", everything, false}, {"tools.allow", everything, false}, {"data.writable", everything, false}}
 	if d := cmp.Diff(want, free); d != "" {
