@@ -206,14 +206,23 @@ func (b *Broker) attend(conn *fdsock.Conn, c *call, p *isolate.Process) {
 		if err != nil {
 			break
 		}
-		if len(msg) == stub.SignalSize {
-			number, code := unix.Signal(binary.NativeEndian.Uint32(msg)), int32(binary.NativeEndian.Uint32(msg[8:]))
-			c.forward(conn, p, number, code)
+		if signal, code, ok := signalIn(msg); ok {
+			c.forward(conn, p, signal, code)
 		}
 	}
 	_ = p.SignalGroup(unix.SIGKILL) // it may have ended
 	_ = p.Signal(unix.SIGKILL)
 	<-ended
+}
+
+// signalIn returns the signal that a message of the stub passes on, and its code as in sigaction(2). ok is false if it
+// passes on none: a process that connects by itself may send anything.
+func signalIn(msg []byte) (signal unix.Signal, code int32, ok bool) {
+	if len(msg) != stub.SignalSize {
+		return 0, 0, false
+	}
+	signal, code = unix.Signal(binary.NativeEndian.Uint32(msg)), int32(binary.NativeEndian.Uint32(msg[8:]))
+	return signal, code, stub.Forwards(signal)
 }
 
 // siKernel is the code of a signal that the kernel has sent, as that of a terminal does (SI_KERNEL of

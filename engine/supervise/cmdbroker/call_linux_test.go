@@ -1,6 +1,7 @@
 package cmdbroker
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/guarded"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/isolate/stub"
 )
 
 // A program gets the variables of the command from outside that pass, and from its caller the terminal and the language.
@@ -104,5 +106,20 @@ func TestAProcessOutsideOfTheContainerHasNoCall(t *testing.T) {
 	}
 	if _, err := readCall(ours, os.Getppid()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A process that connects by itself may send any number in place of a signal; 0 has no bit among the ignored signals.
+func TestAMessageWithoutASignalOfTheStubIsNone(t *testing.T) {
+	for number := range uint32(70) {
+		msg := make([]byte, stub.SignalSize)
+		binary.NativeEndian.PutUint32(msg, number)
+		signal, _, ok := signalIn(msg)
+		if want := slices.Contains([]uint32{1, 2, 3, 10, 12, 14, 15, 18, 20, 28}, number); ok != want || ok && signal != unix.Signal(number) {
+			t.Errorf("signal %d: %v, want %v", number, ok, want)
+		}
+	}
+	if _, _, ok := signalIn(make([]byte, stub.SignalSize-1)); ok {
+		t.Error("a short message is a signal")
 	}
 }
