@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -121,5 +123,35 @@ func TestAMessageWithoutASignalOfTheStubIsNone(t *testing.T) {
 	}
 	if _, _, ok := signalIn(make([]byte, stub.SignalSize-1)); ok {
 		t.Error("a short message is a signal")
+	}
+}
+
+// The arguments of a process can be larger than the memory of the supervisor, so they are read up to a limit.
+func TestTooManyArgumentsAreNotRead(t *testing.T) {
+	most := strings.Repeat("x", 100_000)
+	for _, c := range []struct {
+		args []string
+		want error
+	}{
+		{slices.Repeat([]string{most}, maxText/len(most)-1), nil},
+		{slices.Repeat([]string{most}, maxText/len(most)+1), unix.E2BIG},
+		{slices.Repeat([]string{""}, maxStrs+1), unix.E2BIG},
+	} {
+		p := exec.Command("/bin/sh", append([]string{"-c", "echo; read x", "sh"}, c.args...)...)
+		end, err := p.StdinPipe()
+		out, err2 := p.StdoutPipe()
+		if err = errors.Join(err, err2); err == nil {
+			err = p.Start()
+		}
+		if err == nil {
+			_, err = out.Read(make([]byte, 1)) // its arguments can be read
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if args, err := strs(p.Process.Pid, "cmdline"); !errors.Is(err, c.want) || err == nil && len(args) != len(c.args)+4 {
+			t.Errorf("%d arguments: %d were read, %v, want %v", len(c.args), len(args), err, c.want)
+		}
+		_ = errors.Join(end.Close(), p.Wait())
 	}
 }
