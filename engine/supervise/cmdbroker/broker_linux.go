@@ -41,6 +41,10 @@ type Broker struct {
 	own    restrictions // of the container's processes, if they have not restricted themselves further
 	served sync.WaitGroup
 	slots  chan struct{}
+	ended  chan struct{} // closed by Close
+
+	mu    sync.Mutex
+	conns map[*fdsock.Conn]bool // those that are served; nil once Close has ended them
 }
 
 // Start opens the socket for the stubs in the container and serves them until Close. It returns nil without rules.
@@ -56,25 +60,73 @@ func Start(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{o: o, listen: listen, own: own, slots: make(chan struct{}, maxCalls)}
+	b := newBroker(o, listen, own)
 	b.served.Go(b.accept)
 	return b, nil
 }
 
-// Close ends the Broker after its container has ended, and waits for its calls. It does nothing if b is nil.
+// newBroker returns a Broker that serves nothing yet.
+func newBroker(o Options, listen *fdsock.Conn, own restrictions) *Broker {
+	return &Broker{
+		o: o, listen: listen, own: own, slots: make(chan struct{}, maxCalls), ended: make(chan struct{}), conns: map[*fdsock.Conn]bool{},
+	}
+}
+
+// lastCalls is how long Close waits for the calls.
+const lastCalls = 5 * time.Second
+
+// Close ends the Broker after its container has ended: it ends each connection, whoever still has the other end, and
+// waits a moment for the calls. It waits no longer, because a call may close a descriptor that it got from the container,
+// and for as long as a process there chose (SO_LINGER of socket(7)). It does nothing if b is nil.
 func (b *Broker) Close() error {
 	if b == nil {
 		return nil
 	}
 	err := b.listen.Shutdown()
-	b.served.Wait()
-	return errors.Join(err, b.listen.Close())
+	close(b.ended)
+	b.mu.Lock()
+	for conn := range b.conns {
+		_ = conn.Shutdown() // the other end may be closed
+	}
+	b.conns = nil
+	b.mu.Unlock()
+	done := make(chan struct{})
+	go func() { b.served.Wait(); close(done) }()
+	select {
+	case <-done:
+		return errors.Join(err, b.listen.Close())
+	case <-time.After(lastCalls):
+		return err // the end of this process closes the socket
+	}
+}
+
+// begin adds a connection to those that Close ends. It returns false after Close.
+func (b *Broker) begin(conn *fdsock.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conns == nil {
+		return false
+	}
+	b.conns[conn] = true
+	return true
+}
+
+// end closes a connection.
+func (b *Broker) end(conn *fdsock.Conn) {
+	b.mu.Lock()
+	delete(b.conns, conn)
+	b.mu.Unlock()
+	_ = conn.Close() // nothing more to send
 }
 
 // accept serves each stub that connects.
 func (b *Broker) accept() {
 	for {
-		b.slots <- struct{}{}
+		select {
+		case b.slots <- struct{}{}:
+		case <-b.ended:
+			return
+		}
 		conn, err := b.listen.Accept()
 		if slices.ContainsFunc(exhausted[:], func(e error) bool { return errors.Is(err, e) }) {
 			<-b.slots
@@ -86,8 +138,10 @@ func (b *Broker) accept() {
 		}
 		b.served.Go(func() {
 			defer func() { <-b.slots }()
-			defer conn.Close() //nolint:errcheck // nothing more to send
-			b.serve(conn)
+			defer b.end(conn)
+			if b.begin(conn) {
+				b.serve(conn)
+			}
 		})
 	}
 }

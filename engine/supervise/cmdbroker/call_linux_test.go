@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -153,5 +155,43 @@ func TestTooManyArgumentsAreNotRead(t *testing.T) {
 			t.Errorf("%d arguments: %d were read, %v, want %v", len(c.args), len(args), err, c.want)
 		}
 		_ = errors.Join(end.Close(), p.Wait())
+	}
+}
+
+// Close ends a call although a process outside of the container has the other end of its connection, and although all
+// further calls wait.
+func TestCloseEndsAConnectionThatSomebodyKeeps(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "broker") // an address holds 108 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	listen, err := fdsock.Listen(filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBroker(Options{}, listen, restrictions{})
+	ours, theirs, err := fdsock.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if !b.begin(ours) {
+		t.Fatal("no connection is served")
+	}
+	b.served.Go(func() {
+		defer b.end(ours)
+		_, _, _ = ours.Receive() // until Close
+	})
+	for range maxCalls {
+		b.slots <- struct{}{}
+	}
+	b.served.Go(b.accept)
+	began := time.Now()
+	if err := b.Close(); err != nil || time.Since(began) >= lastCalls {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	if b.begin(ours) {
+		t.Error("a connection is served after Close")
 	}
 }
