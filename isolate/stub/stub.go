@@ -4,6 +4,7 @@ package stub
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,9 @@ const maxText = 8 << 10
 var forwarded = [...]unix.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGTSTP, unix.SIGWINCH, unix.SIGALRM,
 }
+
+// Forwards reports whether the stub passes on a signal.
+func Forwards(signal unix.Signal) bool { return slices.Contains(forwarded[:], signal) }
 
 // The actions of a [Reply]. Their signs decide how the stub goes on.
 const (

@@ -3,6 +3,7 @@
 package edge
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +15,12 @@ import (
 // sandbox. More are dropped and counted.
 const maxQueued = 4096
 
-// maxBatch is how many events the listener gets at once at most. So many fit into a message to the supervisor.
+// maxBatch is how many events the listener gets at once at most. So many usually fit into a message to the supervisor.
 const maxBatch = 16
+
+// maxField is how many bytes of each text in an event that a client in the sandbox chooses the listener gets, so that
+// every event fits into a message to the supervisor. A request may have a path of 256 KiB.
+const maxField = 4 << 10
 
 // A queue passes the proxy's events, its decisions on connections, to a listener function in a goroutine of
 // its own, without delaying traffic. The zero value has no listener.
@@ -59,6 +64,7 @@ func (q *queue) put(ev network.Event) {
 		return
 	}
 	ev.Time = time.Now()
+	ev.Name, ev.Method, ev.Path, ev.Why = cut(ev.Name), cut(ev.Method), cut(ev.Path), cut(ev.Why)
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	if q.closed {
@@ -81,4 +87,12 @@ func (q *queue) stop() {
 	q.closed = true
 	q.mu.Unlock()
 	<-q.done
+}
+
+// cut returns a text, or its first maxField bytes and an ellipsis.
+func cut(text string) string {
+	if len(text) <= maxField {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxField], "") + "…"
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/network"
@@ -43,9 +45,7 @@ func Serve(ctx context.Context) error {
 			return errors.Join(err, tun.Close(), s.send(network.Message{Failed: err.Error()}))
 		}
 	}
-	o.Events = func(all []network.Event) {
-		_ = s.send(network.Message{Events: all}) // fails when the supervisor is gone
-	}
+	o.Events = s.sendEvents
 	o.Questions = func(all []network.Question) {
 		_ = s.send(network.Message{Questions: &all}) // fails when the supervisor is gone
 	}
@@ -92,6 +92,16 @@ func (s server) send(m network.Message) error {
 		return err
 	}
 	return s.supervisor.Send(text)
+}
+
+// sendEvents sends events in one message, or in several if they are too long for one. It fails when the supervisor is
+// gone.
+func (s server) sendEvents(all []network.Event) {
+	err := s.send(network.Message{Events: all})
+	if half := len(all) / 2; half > 0 && errors.Is(err, unix.EMSGSIZE) {
+		s.sendEvents(all[:half])
+		s.sendEvents(all[half:])
+	}
 }
 
 // options receives the supervisor's messages up to the first network rules, and returns them as the options

@@ -41,6 +41,10 @@ type Broker struct {
 	own    restrictions // of the container's processes, if they have not restricted themselves further
 	served sync.WaitGroup
 	slots  chan struct{}
+	ended  chan struct{} // closed by Close
+
+	mu    sync.Mutex
+	conns map[*fdsock.Conn]bool // those that are served; nil once Close has ended them
 }
 
 // Start opens the socket for the stubs in the container and serves them until Close. It returns nil without rules.
@@ -56,25 +60,73 @@ func Start(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{o: o, listen: listen, own: own, slots: make(chan struct{}, maxCalls)}
+	b := newBroker(o, listen, own)
 	b.served.Go(b.accept)
 	return b, nil
 }
 
-// Close ends the Broker after its container has ended, and waits for its calls. It does nothing if b is nil.
+// newBroker returns a Broker that serves nothing yet.
+func newBroker(o Options, listen *fdsock.Conn, own restrictions) *Broker {
+	return &Broker{
+		o: o, listen: listen, own: own, slots: make(chan struct{}, maxCalls), ended: make(chan struct{}), conns: map[*fdsock.Conn]bool{},
+	}
+}
+
+// lastCalls is how long Close waits for the calls.
+const lastCalls = 5 * time.Second
+
+// Close ends the Broker after its container has ended: it ends each connection, also one whose other end is open, and
+// waits a moment for the calls. It waits no longer, because a call may close a descriptor that it got from the container,
+// and for as long as a process there chose (SO_LINGER of socket(7)). It does nothing if b is nil.
 func (b *Broker) Close() error {
 	if b == nil {
 		return nil
 	}
 	err := b.listen.Shutdown()
-	b.served.Wait()
-	return errors.Join(err, b.listen.Close())
+	close(b.ended)
+	b.mu.Lock()
+	for conn := range b.conns {
+		_ = conn.Shutdown() // the other end may be closed
+	}
+	b.conns = nil
+	b.mu.Unlock()
+	done := make(chan struct{})
+	go func() { b.served.Wait(); close(done) }()
+	select {
+	case <-done:
+		return errors.Join(err, b.listen.Close())
+	case <-time.After(lastCalls):
+		return err // the end of this process closes the socket
+	}
+}
+
+// begin adds a connection to those that Close ends. It returns false after Close.
+func (b *Broker) begin(conn *fdsock.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conns == nil {
+		return false
+	}
+	b.conns[conn] = true
+	return true
+}
+
+// end closes a connection.
+func (b *Broker) end(conn *fdsock.Conn) {
+	b.mu.Lock()
+	delete(b.conns, conn)
+	b.mu.Unlock()
+	_ = conn.Close() // nothing more to send
 }
 
 // accept serves each stub that connects.
 func (b *Broker) accept() {
 	for {
-		b.slots <- struct{}{}
+		select {
+		case b.slots <- struct{}{}:
+		case <-b.ended:
+			return
+		}
 		conn, err := b.listen.Accept()
 		if slices.ContainsFunc(exhausted[:], func(e error) bool { return errors.Is(err, e) }) {
 			<-b.slots
@@ -86,8 +138,10 @@ func (b *Broker) accept() {
 		}
 		b.served.Go(func() {
 			defer func() { <-b.slots }()
-			defer conn.Close() //nolint:errcheck // nothing more to send
-			b.serve(conn)
+			defer b.end(conn)
+			if b.begin(conn) {
+				b.serve(conn)
+			}
 		})
 	}
 }
@@ -206,14 +260,23 @@ func (b *Broker) attend(conn *fdsock.Conn, c *call, p *isolate.Process) {
 		if err != nil {
 			break
 		}
-		if len(msg) == stub.SignalSize {
-			number, code := unix.Signal(binary.NativeEndian.Uint32(msg)), int32(binary.NativeEndian.Uint32(msg[8:]))
-			c.forward(conn, p, number, code)
+		if signal, code, ok := signalIn(msg); ok {
+			c.forward(conn, p, signal, code)
 		}
 	}
 	_ = p.SignalGroup(unix.SIGKILL) // it may have ended
 	_ = p.Signal(unix.SIGKILL)
 	<-ended
+}
+
+// signalIn returns the signal that a message of the stub passes on, and its code as in sigaction(2). ok is false if it
+// passes on none: a process that connects by itself may send anything.
+func signalIn(msg []byte) (signal unix.Signal, code int32, ok bool) {
+	if len(msg) != stub.SignalSize {
+		return 0, 0, false
+	}
+	signal, code = unix.Signal(binary.NativeEndian.Uint32(msg)), int32(binary.NativeEndian.Uint32(msg[8:]))
+	return signal, code, stub.Forwards(signal)
 }
 
 // siKernel is the code of a signal that the kernel has sent, as that of a terminal does (SI_KERNEL of

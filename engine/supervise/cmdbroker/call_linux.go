@@ -147,9 +147,25 @@ func callOf(pid int, uid, gid uint32) (c *call, err error) {
 	return c, nil
 }
 
-// procStrings returns the strings of a file in /proc, cmdline or environ, of the process pid.
+// How many bytes of arguments, and of environment, a call may have, and how many arguments or variables.
+const (
+	maxText    = 1 << 20
+	maxStrings = 1 << 16
+)
+
+// procStrings returns the strings of a file in /proc, cmdline or environ, of the process pid. A process chooses where in its
+// memory the strings of these files end (PR_SET_MM_MAP of prctl(2)), so a file can be as large as its whole address
+// space. A file beyond the limits above is an error that matches unix.E2BIG.
 func procStrings(pid int, file string) ([]string, error) {
-	text, err := vfs.ReadFile(procFile(pid, file))
+	f, err := vfs.OpenAt(unix.AT_FDCWD, procFile(pid, file), unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := vfs.ReadFD(int(f.Fd()), maxText+1)
+	if err == nil && (len(text) > maxText || bytes.Count(text, []byte{0}) > maxStrings) {
+		err = unix.E2BIG
+	}
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}

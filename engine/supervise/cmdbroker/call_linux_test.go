@@ -1,16 +1,22 @@
 package cmdbroker
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/guarded"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/isolate/stub"
 )
 
 // A program gets the variables of the command from outside that pass, and from its caller the terminal and the language.
@@ -104,5 +110,88 @@ func TestAProcessOutsideOfTheContainerHasNoCall(t *testing.T) {
 	}
 	if _, err := readCall(ours, os.Getppid()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A process that connects by itself may send any number in place of a signal; 0 has no bit among the ignored signals.
+func TestAMessageWithoutASignalOfTheStubIsNone(t *testing.T) {
+	for number := range uint32(70) {
+		msg := make([]byte, stub.SignalSize)
+		binary.NativeEndian.PutUint32(msg, number)
+		signal, _, ok := signalIn(msg)
+		if want := slices.Contains([]uint32{1, 2, 3, 10, 12, 14, 15, 18, 20, 28}, number); ok != want || ok && signal != unix.Signal(number) {
+			t.Errorf("signal %d: %v, want %v", number, ok, want)
+		}
+	}
+	if _, _, ok := signalIn(make([]byte, stub.SignalSize-1)); ok {
+		t.Error("a short message is a signal")
+	}
+}
+
+// The arguments of a process can be larger than the memory of the supervisor, so they are read up to a limit.
+func TestTooManyArgumentsAreNotRead(t *testing.T) {
+	most := strings.Repeat("x", 100_000)
+	for _, c := range []struct {
+		args []string
+		want error
+	}{
+		{slices.Repeat([]string{most}, maxText/len(most)-1), nil},
+		{slices.Repeat([]string{most}, maxText/len(most)+1), unix.E2BIG},
+		{slices.Repeat([]string{""}, maxStrings+1), unix.E2BIG},
+	} {
+		p := exec.Command("/bin/sh", append([]string{"-c", "echo; read x", "sh"}, c.args...)...)
+		end, err := p.StdinPipe()
+		out, err2 := p.StdoutPipe()
+		if err = errors.Join(err, err2); err == nil {
+			err = p.Start()
+		}
+		if err == nil {
+			_, err = out.Read(make([]byte, 1)) // its arguments can be read
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if args, err := procStrings(p.Process.Pid, "cmdline"); !errors.Is(err, c.want) || err == nil && len(args) != len(c.args)+4 {
+			t.Errorf("%d arguments: %d were read, %v, want %v", len(c.args), len(args), err, c.want)
+		}
+		_ = errors.Join(end.Close(), p.Wait())
+	}
+}
+
+// Close ends a call although a process outside of the container has the other end of its connection, and although all
+// further calls wait.
+func TestCloseEndsAConnectionThatSomebodyKeeps(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "broker") // an address holds 108 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	listen, err := fdsock.Listen(filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBroker(Options{}, listen, restrictions{})
+	ours, theirs, err := fdsock.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if !b.begin(ours) {
+		t.Fatal("no connection is served")
+	}
+	b.served.Go(func() {
+		defer b.end(ours)
+		_, _, _ = ours.Receive() // until Close
+	})
+	for range maxCalls {
+		b.slots <- struct{}{}
+	}
+	b.served.Go(b.accept)
+	began := time.Now()
+	if err := b.Close(); err != nil || time.Since(began) >= lastCalls {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	if b.begin(ours) {
+		t.Error("a connection is served after Close")
 	}
 }
