@@ -130,7 +130,7 @@ func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 		return err
 	}
 	path := filepath.Join(dir, windowFile)
-	err := catalog.Overwrite(path+".new", w.encode(hasOriginals(dir))) // one is there in a directory that was reused
+	err := os.WriteFile(path+".new", w.encode(hasOriginals(dir)), 0o600)
 	if err == nil {
 		_ = os.Remove(path) // ext4 writes a file to disk that replaces another one; none is a window that is not known
 		err = os.Rename(path+".new", path)

@@ -170,7 +170,7 @@ func (c *Catalog) Create(r *Record) error {
 	if err := CheckName(r.Name); err != nil {
 		return err
 	}
-	dir, err := c.newDir(r)
+	dir, err := c.newDir(r.ID)
 	if err != nil {
 		return fail("making", c.Path(r.Name), err)
 	}
@@ -180,16 +180,16 @@ func (c *Catalog) Create(r *Record) error {
 	return nil
 }
 
-// newDir provides the directory DIR/spare/ID of the state directory, in which the record of the new sandbox r is
+// newDir provides the directory DIR/spare/ID of the state directory, in which a new sandbox's record is
 // written before the sandbox gets its name, and returns its path. It renames the directory of a removed
 // sandbox if there is one, because that is cheaper than making one.
-func (c *Catalog) newDir(r *Record) (string, error) {
+func (c *Catalog) newDir(id string) (string, error) {
 	if err := c.plan.Point("make a directory"); err != nil {
 		return "", err
 	}
-	dir := filepath.Join(c.dir, spare, r.ID)
+	dir := filepath.Join(c.dir, spare, id)
 	for i := range spares {
-		if vfs.RenameNew(c.spare(r.Ephemeral, i), dir) == nil {
+		if vfs.RenameNew(c.spare(i), dir) == nil {
 			return dir, nil
 		}
 	}
@@ -244,16 +244,10 @@ func (c *Catalog) Unclaim(id string) error {
 }
 
 // spares is how many directories of removed sandboxes stay for reuse by new ones, since a rename is cheaper than
-// making and removing a directory: so many of ephemeral ones, and of others. Further ones are removed.
+// making and removing a directory. Further ones are removed.
 const spares = 4
 
-// spare returns the path of the i-th directory of a removed sandbox that waits for reuse. Its name is one digit.
-func (c *Catalog) spare(ephemeral bool, i int) string {
-	if !ephemeral {
-		i += spares
-	}
-	return filepath.Join(c.dir, spare, strconv.Itoa(i))
-}
+func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }
 
 // durabilityOf returns how far a saved record of the sandbox r is brought: an ephemeral sandbox does not outlive
 // its command.

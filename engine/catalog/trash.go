@@ -92,90 +92,34 @@ func tryLock(path string) *os.File {
 // called twice.
 func (d Discarded) Release() { d.lock.Close() }
 
-// Forget removes the directory of a discarded sandbox from the trash; its trees must be gone. If the sandbox left no
-// more than most leave, the directory stays for the next new sandbox, unless the record of an ephemeral one has values of
-// variables, which may be secrets.
+// Forget removes the directory of a discarded sandbox from the trash; its trees must be gone. If an ephemeral
+// sandbox left only its record, the directory stays for the next new sandbox, unless the record has values of variables,
+// which may be secrets.
 func (d Discarded) Forget() error {
 	if err := d.c.plan.Point("forget it"); err != nil {
 		return fail("removing", d.Path, err)
 	}
 	values := slices.ContainsFunc(d.Policy.Env, func(v string) bool { return strings.Contains(v, "=") })
-	if !(d.Ephemeral && values) && d.makeSpare() {
+	if d.Ephemeral && !values && d.makeSpare() {
 		return nil
 	}
 	return removeAll(d.Path)
 }
 
-// makeSpare moves the discarded sandbox's directory to DIR/spare, where the next new sandbox reuses it and overwrites
-// the record. It returns false, and moves nothing, if the directory contains more than most sandboxes
-// leave, or if there are enough spare ones.
+// makeSpare moves the discarded sandbox's directory to DIR/spare, where the next new sandbox reuses it and
+// overwrites the record. It returns false, and moves nothing, if the directory contains more than the record,
+// or if there are enough spare ones.
 func (d Discarded) makeSpare() bool {
 	entries, err := os.ReadDir(d.Path)
-	if err != nil || d.Ephemeral && (len(entries) != 1 || entries[0].Name() != record) || !d.Ephemeral && !d.strip(entries) {
+	if err != nil || len(entries) != 1 || entries[0].Name() != record {
 		return false
 	}
 	for i := range spares {
-		if vfs.RenameNew(d.Path, d.c.spare(d.Ephemeral, i)) == nil {
+		if vfs.RenameNew(d.Path, d.c.spare(i)) == nil {
 			return true
 		}
 	}
 	return false
-}
-
-// What most sandboxes leave: the directory that their processes had as /tmp, the log of their supervisor, the number of
-// their stops, and the directory for the originals of their first base. See packages hostfs, supervise and baseline.
-const (
-	spareTmp    = "tmp"
-	spareLog    = "keeper.log"
-	spareStops  = "stops"
-	spareBases  = "bases"
-	spareBase   = "bases/0"
-	spareWindow = "window" // in spareBase
-	temporary   = ".new"   // ends the name of the file that replaces another one
-)
-
-// strip removes what the discarded sandbox, whose directory has the entries, has stored. It leaves an empty log, empty
-// directories, and the files of the record and of the window under the names of temporary ones, to be written anew: on
-// ext4 it takes long to make files and directories where many were removed lately. It leaves nothing that a process of
-// the sandbox could reach, so not its /tmp. It returns false, after which the caller removes everything, if the sandbox
-// had a file that most have not.
-func (d Discarded) strip(entries []os.DirEntry) bool {
-	window := filepath.Join(spareBase, spareWindow)
-	for _, e := range entries {
-		switch e.Name() {
-		case record, record + temporary, recordCopy, reserveFile, spareStops, spareTmp:
-		case spareLog:
-			if info, err := e.Info(); err != nil || info.Size() > 0 {
-				return false
-			}
-		case spareBases:
-			if !hasOnly(filepath.Join(d.Path, spareBases), filepath.Base(spareBase)) || !hasOnly(filepath.Join(d.Path, spareBase), spareWindow, spareWindow+temporary) {
-				return false
-			}
-		default:
-			return false
-		}
-	}
-	// The record goes first: Trash removes a directory without one, in case this process is killed.
-	for _, name := range []string{record, window} {
-		from, to := filepath.Join(d.Path, name), filepath.Join(d.Path, name+temporary)
-		if err := os.Rename(from, to); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return false
-		}
-	}
-	err := os.Truncate(filepath.Join(d.Path, record+temporary), 0) // it may have values of variables
-	for _, name := range []string{recordCopy, reserveFile, spareStops} {
-		if rerr := os.Remove(filepath.Join(d.Path, name)); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-			err = rerr
-		}
-	}
-	return errors.Join(err, removeAll(filepath.Join(d.Path, spareTmp))) == nil
-}
-
-// hasOnly reports whether a directory has no entries but such of these names; one that does not exist has none.
-func hasOnly(dir string, names ...string) bool {
-	entries, err := os.ReadDir(dir)
-	return (err == nil || errors.Is(err, os.ErrNotExist)) && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !slices.Contains(names, e.Name()) })
 }
 
 // removeAll removes a directory tree that the processes of a sandbox filled. It makes directories accessible

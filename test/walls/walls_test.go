@@ -145,6 +145,9 @@ func (d *doctor) missing(t *testing.T, w wall, walls []string) {
 			})
 		}
 	}
+	if slices.Contains(strings.Fields(w.parts), "users") { // without it, the supervisor may make no socket in the container
+		only = slices.DeleteFunc(slices.Clone(only), func(name string) bool { return name == "tools-arguments" })
+	}
 	for _, r := range d.prove(t, w.parts, w.on, only) {
 		switch should := slices.Contains(fall, r.Probe); {
 		case !should && !r.Held:
