@@ -15,7 +15,6 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -61,15 +60,7 @@ func (e *Engine) holdForSnapshot(ctx context.Context, name, mark string) (*catal
 	if err != nil {
 		return nil, "", err
 	}
-	if mark == "" {
-		mark = sandbox.FreeSnapshotName(h.Record)
-	}
-	if err = catalog.CheckName(mark); err == nil {
-		if _, taken := h.Snapshot(mark); taken {
-			err = errs.New("naming a state of "+name, mark, errs.ErrExists, "the name is taken", "snapfs show "+name)
-		}
-	}
-	if err != nil {
+	if mark, err = sandbox.NewSnapshotName(h.Record, mark); err != nil {
 		h.Release()
 	}
 	return h, mark, err

@@ -52,6 +52,21 @@ func NewSnapshotIDs(r *catalog.Record) (ids []snapshot.ID) {
 	return ids
 }
 
+// NewSnapshotName returns mark, the name of a snapshot of the sandbox that is to be taken, or a free name for "". Errors:
+// errs.ErrInvalid, and errs.ErrExists for a name that one of its snapshots has.
+func NewSnapshotName(r *catalog.Record, mark string) (string, error) {
+	if mark == "" {
+		return FreeSnapshotName(r), nil
+	}
+	if err := catalog.CheckName(mark); err != nil {
+		return mark, err
+	}
+	if _, taken := r.Snapshot(mark); taken {
+		return mark, errs.New("naming a state of "+r.Name, mark, errs.ErrExists, "the name is taken", "snapfs show "+r.Name)
+	}
+	return mark, nil
+}
+
 // FreeSnapshotName returns a name that no named snapshot of the sandbox has yet: s1, s2 and so on.
 func FreeSnapshotName(r *catalog.Record) string {
 	for i := len(r.Snapshots) + 1; ; i++ {
