@@ -133,6 +133,7 @@ func stressUnits(ctx context.Context) ([]unit, error) {
 				script: fmt.Sprintf(`
 cd tmp
 status=0
+ulimit -S -f 2097152 # KiB: the stressor forkheavy asks for terabytes, and would fill the disk for those beside it
 stress-ng --%s 1 --timeout 1 --verify --temp-path . </dev/null || status=$?
 echo "stressed: $status"`, name),
 				parse: stressed,
