@@ -5,6 +5,8 @@ package edge
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
@@ -53,4 +55,38 @@ func TestLongEventsReachTheSupervisor(t *testing.T) {
 	if want := "/" + long[:maxField-1] + "…"; got[0].Path != want {
 		t.Errorf("a long path came with %d bytes, want %d", len(got[0].Path), len(want))
 	}
+}
+
+// The events of requests that are allowed share messages; a refusal is passed on at once, after those before it.
+func TestEventsOfRequestsWaitForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var batches [][]network.Event
+		var q queue
+		q.start(func(batch []network.Event) { batches = append(batches, batch) })
+		request := network.Event{Kind: network.HTTP, Allowed: true}
+		for range 20 {
+			q.put(request)
+			synctest.Wait()
+		}
+		if len(batches) > 0 {
+			t.Errorf("%d batches of events that wait for others", len(batches))
+		}
+		time.Sleep(gatherTime)
+		synctest.Wait()
+		if len(batches) != 1 || len(batches[0]) != 20 {
+			t.Fatalf("after %v: %d batches", gatherTime, len(batches))
+		}
+		q.put(request)
+		q.put(network.Event{Kind: network.HTTP, Why: "refused"})
+		synctest.Wait()
+		if len(batches) != 2 || len(batches[1]) != 2 || batches[1][1].Why != "refused" {
+			t.Errorf("with a refusal: %d batches", len(batches))
+		}
+		q.put(request)
+		synctest.Wait()
+		q.stop()
+		if len(batches) != 3 {
+			t.Errorf("at the end: %d batches", len(batches))
+		}
+	})
 }
