@@ -47,7 +47,7 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 		ctx, end = c.drained(ctx, bill)
 		defer end()
 	}
-	response, err := c.transport.RoundTrip(out.WithContext(ctx))
+	response, err := c.roundTrip(ctx, r, out)
 	if err != nil {
 		bill.settle(0)
 		if over := bill.refused(); over != nil {
