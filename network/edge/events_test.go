@@ -25,7 +25,8 @@ func TestLongEventsReachTheSupervisor(t *testing.T) {
 	var all []network.Event
 	var q queue
 	q.start(func(batch []network.Event) { all = append(all, batch...) })
-	for range maxBatch - 1 {
+	const events = 16
+	for range events - 1 {
 		q.put(network.Event{Kind: network.HTTP, Method: long, Path: "/" + long, Why: long})
 	}
 	q.put(network.Event{Kind: network.HTTP, Path: "/short"})
@@ -49,8 +50,8 @@ func TestLongEventsReachTheSupervisor(t *testing.T) {
 		got = append(got, m.Events...)
 	}
 	<-sent
-	if len(got) != maxBatch || got[maxBatch-1].Path != "/short" {
-		t.Fatalf("%d of %d events came", len(got), maxBatch)
+	if len(got) != events || got[events-1].Path != "/short" {
+		t.Fatalf("%d of %d events came", len(got), events)
 	}
 	if want := "/" + long[:maxField-1] + "…"; got[0].Path != want {
 		t.Errorf("a long path came with %d bytes, want %d", len(got[0].Path), len(want))

@@ -106,8 +106,11 @@ func (l *link) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
 	for i, pkt := range packets.AsSlice() {
 		var room [8]unix.Iovec
 		parts := room[:0]
-		for _, view := range pkt.AsSlices() {
-			parts = rawfile.AppendIovecFromBytes(parts, view, rawfile.MaxIovs)
+		views, skip := pkt.AsViewList()
+		for view := views.Front(); view != nil; view = view.Next() {
+			part := view.AsSlice()
+			part, skip = part[min(skip, len(part)):], max(0, skip-len(part))
+			parts = rawfile.AppendIovecFromBytes(parts, part, rawfile.MaxIovs)
 		}
 		if errno := rawfile.NonBlockingWriteIovec(l.fd, parts); errno != 0 {
 			return i, tcpip.TranslateErrno(errno)
