@@ -92,7 +92,7 @@ func (c *exchange) dial(ctx context.Context, secure bool) (*direct, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &direct{raw: &pausable{Conn: raw}}
+	d := &direct{raw: newPausable(raw)}
 	d.conn = d.raw
 	if secure {
 		ctx, cancel := context.WithTimeout(ctx, handshakeTime)
@@ -190,23 +190,27 @@ func (d *direct) Read(p []byte) (int, error) {
 type pausable struct {
 	net.Conn
 	paused bool
+	socket syscall.RawConn // or nil: then nobody can tell what has arrived, and Read fails
+}
+
+func newPausable(conn net.Conn) *pausable {
+	p := &pausable{Conn: conn}
+	if socket, ok := conn.(syscall.Conn); ok {
+		p.socket, _ = socket.SyscallConn() // an error is that of Read
+	}
+	return p
 }
 
 func (p *pausable) Read(b []byte) (int, error) {
-	if !p.paused {
+	switch {
+	case !p.paused:
 		return p.Conn.Read(b)
-	}
-	socket, ok := p.Conn.(syscall.Conn)
-	if !ok {
-		return 0, io.EOF // cannot tell
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return 0, err
+	case p.socket == nil:
+		return 0, io.ErrNoProgress
 	}
 	var n int
 	var failed error
-	err = raw.Read(func(fd uintptr) bool {
+	err := p.socket.Read(func(fd uintptr) bool {
 		n, failed = unix.Read(int(fd), b)
 		return true
 	})

@@ -139,6 +139,17 @@ func (j *injection) replace(text string, encode func(string) string) string {
 
 func same(s string) string { return s }
 
+// headers returns the values of a header as header returns each. Without a placeholder they are the same ones.
+func (j *injection) headers(values []string) []string {
+	for i, v := range values {
+		if inserted := j.header(v); inserted != v {
+			values = slices.Clone(values)
+			values[i] = inserted
+		}
+	}
+	return slices.Clip(values)
+}
+
 // header returns the value of a header with placeholders replaced by secrets, also within Basic credentials.
 func (j *injection) header(value string) string {
 	scheme, coded, ok := strings.Cut(value, " ")

@@ -67,7 +67,7 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 		scheme = "https"
 	}
 	out := &http.Request{
-		Method: r.Method, Host: c.hostOf(r), Header: http.Header{}, Body: r.Body, ContentLength: r.ContentLength, Trailer: r.Trailer,
+		Method: r.Method, Host: c.hostOf(r), Header: make(http.Header, len(r.Header)+2), Body: r.Body, ContentLength: r.ContentLength, Trailer: r.Trailer,
 		URL: &url.URL{Scheme: scheme, Host: c.to.Name + ":" + strconv.Itoa(int(c.to.Port)), RawQuery: j.query(r.URL.RawQuery)},
 	}
 	var err error
@@ -88,11 +88,7 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 		if len(name) >= placeholder.Len && placeholder.Find([]byte(strings.ToLower(name))) >= 0 {
 			j.why = "a placeholder in the name of a header"
 		}
-		inserted := make([]string, len(values))
-		for i, v := range values {
-			inserted[i] = j.header(v)
-		}
-		out.Header[name] = inserted
+		out.Header[name] = j.headers(values)
 	}
 	c.authorize(out, j)
 	if _, ok := out.Header["User-Agent"]; !ok {
@@ -185,9 +181,11 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 		if slices.Contains(hopHeaders[:], name) {
 			continue
 		}
-		for _, v := range values {
-			h.Add(replaceText(name, pairs), replaceText(c.inside(r, name, v), pairs))
+		for i, v := range values {
+			values[i] = replaceText(c.inside(r, name, v), pairs)
 		}
+		name = replaceText(name, pairs)
+		h[name] = append(values[:len(values):len(values)], h[name]...)
 	}
 	if length >= 0 || r.Method == http.MethodHead && response.ContentLength >= 0 {
 		h.Set("Content-Length", strconv.FormatInt(response.ContentLength, 10))
