@@ -4,6 +4,7 @@ package edge
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,32 +62,40 @@ func TestLongEventsReachTheSupervisor(t *testing.T) {
 // The events of requests that are allowed share messages; a refusal is passed on at once, after those before it.
 func TestEventsOfRequestsWaitForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var batches [][]network.Event
+		var mu sync.Mutex
+		var all [][]network.Event
+		got := func() [][]network.Event {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return all
+		}
 		var q queue
-		q.start(func(batch []network.Event) { batches = append(batches, batch) })
+		q.start(func(batch []network.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, batch)
+		})
 		request := network.Event{Kind: network.HTTP, Allowed: true}
 		for range 20 {
 			q.put(request)
-			synctest.Wait()
-		}
-		if len(batches) > 0 {
-			t.Errorf("%d batches of events that wait for others", len(batches))
+			if batches := got(); len(batches) > 0 {
+				t.Errorf("%d batches of events that wait for others", len(batches))
+			}
 		}
 		time.Sleep(gatherTime)
-		synctest.Wait()
-		if len(batches) != 1 || len(batches[0]) != 20 {
+		if batches := got(); len(batches) != 1 || len(batches[0]) != 20 {
 			t.Fatalf("after %v: %d batches", gatherTime, len(batches))
 		}
 		q.put(request)
 		q.put(network.Event{Kind: network.HTTP, Why: "refused"})
-		synctest.Wait()
-		if len(batches) != 2 || len(batches[1]) != 2 || batches[1][1].Why != "refused" {
+		if batches := got(); len(batches) != 2 || len(batches[1]) != 2 || batches[1][1].Why != "refused" {
 			t.Errorf("with a refusal: %d batches", len(batches))
 		}
 		q.put(request)
 		synctest.Wait()
 		q.stop()
-		if len(batches) != 3 {
+		if batches := got(); len(batches) != 3 {
 			t.Errorf("at the end: %d batches", len(batches))
 		}
 	})
