@@ -50,7 +50,9 @@ func (c *exchange) roundTrip(ctx context.Context, r, out *http.Request) (*http.R
 			return nil, err
 		}
 		if t, ok := conn.conn.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" {
+			c.mu.Lock()
 			c.spare, c.multiplexed = t, true
+			c.mu.Unlock()
 			return c.transport.RoundTrip(out.WithContext(ctx))
 		}
 		c.direct = conn

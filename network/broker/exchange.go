@@ -132,7 +132,9 @@ func (c *exchange) close() {
 	if c.transport != nil {
 		c.transport.CloseIdleConnections()
 	}
-	c.closeDirect()
+	if c.direct != nil {
+		_ = c.direct.conn.Close() // with the alert of TLS that ends the connection
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range []net.Conn{c.first, c.spare} {
