@@ -94,6 +94,7 @@ type rule struct {
 	terms    Terms
 	http     httprule.Rule // of requests, or the zero value for any protocol
 	scheme   string        // "http", "https", or "" for both; only with http
+	text     string        // without its options, once it is one of Rules; see selector
 }
 
 // A ports is an inclusive range of port numbers that a network rule allows.
@@ -183,6 +184,7 @@ func cutShort(s string) string {
 // add adds the network rule one to r. If r has a rule that differs only in its options, that rule gets the
 // new options, so that no destination is listed twice.
 func (r *Rules) add(one rule) {
+	one.text = one.selector() // for each packet and request that it is compared with
 	for i, old := range r.list {
 		if old.terms = one.terms; old == one {
 			r.list[i] = one
@@ -197,6 +199,9 @@ func (r rule) String() string { return r.selector() + r.terms.String() }
 // selector returns the network rule as text without its options: the part that says which destinations it is
 // about.
 func (r rule) selector() string {
+	if r.text != "" {
+		return r.text
+	}
 	if r.name != "" {
 		star := ""
 		if r.wildcard {

@@ -175,13 +175,9 @@ func (l *bill) ended() {
 	}
 }
 
-// clientGone cancels a request whose client has closed the connection: at once, or after drainTime if the
-// response must be read for the tokens used.
+// clientGone cancels a request whose client has closed the connection, and whose response must be read for the tokens
+// used, after drainTime.
 func (l *bill) clientGone(cancel func()) {
-	if !l.drains() {
-		cancel()
-		return
-	}
 	time.AfterFunc(drainTime, cancel) // without effect once the request is over
 }
 

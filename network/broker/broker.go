@@ -38,6 +38,7 @@ type Broker struct {
 	options   Options
 	authority *authority
 	secrets   []*secret
+	pairs     []pair         // the forms of the secrets and what replaces them; see pairsOf
 	ledger    *budget.Ledger // nil without a budget
 	metered   []string       // servers whose requests cost tokens, as those of the names below them
 	open      sync.WaitGroup // requests with a reservation
@@ -66,6 +67,7 @@ func New(o Options) (*Broker, error) {
 		}
 		b.secrets = append(b.secrets, one)
 	}
+	b.pairs = pairsOf(b.secrets)
 	if o.Config.Ledger != "" {
 		if b.ledger, err = budget.Open(o.Config.Ledger); err != nil {
 			return nil, err

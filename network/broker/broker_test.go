@@ -283,7 +283,7 @@ func TestRedactorFindsAShorterTextAtTheEnd(t *testing.T) {
 		"x secret": "x A", "x secret-": "x A-", "secret-longe": "A-longe", "secret-longer": "B", "secretsecret": "AA", "x secre": "x secre",
 	} {
 		for size := range 4 {
-			got, err := io.ReadAll(newRedactor(&sized{strings.NewReader(text), size + 1}, pairs))
+			got, err := io.ReadAll(newRedactor(&sized{strings.NewReader(text), size + 1}, pairs, 16<<10))
 			if err != nil || string(got) != want {
 				t.Errorf("%q by %d: %q, %v, want %q", text, size+1, got, err, want)
 			}
@@ -296,7 +296,7 @@ func TestRedactorFindsTextsAtEveryBoundary(t *testing.T) {
 	text := "a secret, secretly; aaab secre secretlsecret aab"
 	want := "a P, Q; aR secre PlP R"
 	for size := 1; size <= len(text); size++ {
-		r := newRedactor(&sized{strings.NewReader(text), size}, pairs)
+		r := newRedactor(&sized{strings.NewReader(text), size}, pairs, 16<<10)
 		got, err := io.ReadAll(r)
 		if err != nil || string(got) != want {
 			t.Errorf("%d bytes at a time: %q, %v", size, got, err)

@@ -45,8 +45,13 @@ type exchange struct {
 	ctx       context.Context //nolint:containedctx // of the connection: requests end with it, where the proxy cuts it
 	requests  sync.WaitGroup  // requests that are being handled
 
+	// direct and multiplexed are of a client with HTTP/1, which has one request at a time.
+	direct      *direct // or nil
+	multiplexed bool    // the server has HTTP/2
+
 	mu    sync.Mutex
 	first net.Conn // of the target, until it is used
+	spare net.Conn // with TLS, for the transport, or nil
 	ended bool     // the client has closed the connection
 }
 
@@ -127,10 +132,15 @@ func (c *exchange) close() {
 	if c.transport != nil {
 		c.transport.CloseIdleConnections()
 	}
+	if c.direct != nil {
+		_ = c.direct.conn.Close() // with the alert of TLS that ends the connection
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.first != nil {
-		_ = c.first.Close()
+	for _, conn := range []net.Conn{c.first, c.spare} {
+		if conn != nil {
+			_ = conn.Close()
+		}
 	}
 }
 
@@ -138,19 +148,17 @@ func (c *exchange) close() {
 // verifies its certificate.
 func (c *exchange) newTransport() *http.Transport {
 	return &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c.mu.Lock()
-			first := c.first
-			c.first = nil
-			c.mu.Unlock()
-			if first != nil {
-				return first, nil
-			}
-			return c.to.Dial(ctx)
-		},
-		TLSClientConfig:   &tls.Config{ServerName: c.to.Name, RootCAs: c.broker.options.Roots, MinVersion: tls.VersionTLS12},
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dialRaw(ctx) },
+		DialTLSContext:    c.dialTLS,
 		ForceAttemptHTTP2: true, DisableCompression: true, MaxConnsPerHost: maxServers, MaxIdleConnsPerHost: maxServers,
-		TLSHandshakeTimeout: handshakeTime, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: maxHead, ExpectContinueTimeout: time.Second,
+		IdleConnTimeout: idleTime, MaxResponseHeaderBytes: maxHead, ExpectContinueTimeout: time.Second,
+	}
+}
+
+// clientTLS returns the TLS configuration for connections to the server.
+func (c *exchange) clientTLS() *tls.Config {
+	return &tls.Config{
+		ServerName: c.to.Name, RootCAs: c.broker.options.Roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 	}
 }
 

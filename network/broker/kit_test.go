@@ -32,6 +32,7 @@ type world struct {
 	server *httptest.Server
 	key    string        // the placeholder
 	served chan struct{} // gets a value for each connection that the broker has served
+	at     string        // the address of the server
 
 	mu     sync.Mutex
 	seen   []*http.Request
@@ -59,6 +60,7 @@ func newWorld(t *testing.T, rules string, answer http.HandlerFunc, change func(*
 	w.server.EnableHTTP2 = true
 	w.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	w.server.StartTLS()
+	w.at = w.server.Listener.Addr().String()
 	t.Cleanup(w.server.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(w.server.Certificate())
@@ -109,7 +111,7 @@ func (w *world) dialAt(name string, port, at uint16) net.Conn {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	outside := func(context.Context) (net.Conn, error) { return net.Dial("tcp", w.server.Listener.Addr().String()) }
+	outside := func(context.Context) (net.Conn, error) { return net.Dial("tcp", w.at) }
 	first, err := outside(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
@@ -200,6 +202,35 @@ func (w *world) raw(text string, n int) []*http.Response {
 		all = append(all, response)
 	}
 	return all
+}
+
+// serveRaw replaces the server by one with HTTP/1 alone. It calls serve for each connection with TLS, and with its number
+// from 1.
+func (w *world) serveRaw(serve func(conn net.Conn, n int)) {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.at = l.Addr().String()
+	secure := tls.NewListener(l, &tls.Config{Certificates: w.server.TLS.Certificates})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for n := 1; ; n++ {
+			conn, err := secure.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer conn.Close()
+				serve(conn, n)
+			})
+		}
+	})
+	w.t.Cleanup(func() {
+		_ = l.Close()
+		work.Wait()
+	})
 }
 
 // requests returns what the server has seen.

@@ -30,15 +30,15 @@ func newPartWriter(w http.ResponseWriter) *partWriter {
 	return p
 }
 
-// write writes a part of the response. The error is that of the connection, also of one in which an earlier part was
-// sent.
-func (p *partWriter) write(part []byte) error {
+// write writes a part of the response; last says that it is the last one, which is sent with the end. The error is that
+// of the connection, also of one in which an earlier part was sent.
+func (p *partWriter) write(part []byte, last bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, err := p.w.Write(part); err != nil {
 		return err
 	}
-	if p.waiting || p.flush == nil {
+	if p.waiting || last || p.flush == nil {
 		return nil
 	}
 	p.waiting = true

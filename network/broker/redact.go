@@ -27,6 +27,19 @@ func replaceAll(text []byte, pairs []pair) []byte {
 	return text
 }
 
+// replaceText is as replaceAll, for a text that seldom has one to replace, such as a header of a response.
+func replaceText(text string, pairs []pair) string {
+	if len(pairs) == 0 || len(text) < len(pairs[len(pairs)-1].from) { // the shortest
+		return text
+	}
+	var room [128]byte // for most headers: no memory is allocated
+	b := append(room[:0], text...)
+	if slices.ContainsFunc(pairs, func(p pair) bool { return bytes.Contains(b, p.from) }) {
+		return string(replaceAll([]byte(text), pairs))
+	}
+	return text
+}
+
 // A redactor is a reader that replaces texts, such as secrets, in a stream. It delays only bytes that may be
 // the start of such a text.
 type redactor struct {
@@ -39,8 +52,10 @@ type redactor struct {
 	err   error
 }
 
-func newRedactor(from io.Reader, pairs []pair) *redactor {
-	r := &redactor{from: from, pairs: pairs, buf: make([]byte, 16<<10)}
+// newRedactor returns a reader of from with the text of each of pairs replaced, which are sorted. It reads size bytes at
+// once.
+func newRedactor(from io.Reader, pairs []pair, size int64) *redactor {
+	r := &redactor{from: from, pairs: pairs, buf: make([]byte, size)}
 	for _, p := range pairs {
 		r.first[p.from[0]] = true
 	}
@@ -58,7 +73,9 @@ func (r *redactor) Read(p []byte) (int, error) {
 		r.out = r.search(r.out[:0], err != nil)
 	}
 	n := copy(p, r.out)
-	r.out = r.out[n:]
+	if r.out = r.out[n:]; len(r.out) == 0 {
+		return n, r.err
+	}
 	return n, nil
 }
 

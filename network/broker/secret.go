@@ -139,6 +139,17 @@ func (j *injection) replace(text string, encode func(string) string) string {
 
 func same(s string) string { return s }
 
+// headers returns the values of a header as header returns each. Without a placeholder they are the same ones.
+func (j *injection) headers(values []string) []string {
+	for i, v := range values {
+		if inserted := j.header(v); inserted != v {
+			values = slices.Clone(values)
+			values[i] = inserted
+		}
+	}
+	return slices.Clip(values)
+}
+
 // header returns the value of a header with placeholders replaced by secrets, also within Basic credentials.
 func (j *injection) header(value string) string {
 	scheme, coded, ok := strings.Cut(value, " ")
@@ -171,16 +182,23 @@ func (j *injection) query(raw string) string {
 	return j.replace(raw, url.QueryEscape)
 }
 
-// pairs returns the texts to replace by placeholders in the response: every form of every secret, whichever
-// server answers.
+// pairs returns the texts to replace by placeholders in the response, longest first: every form of every secret,
+// whichever server answers. The caller must not change them.
 func (j *injection) pairs() []pair {
-	all := slices.Clone(j.undo)
-	for _, s := range j.broker.secrets {
+	if len(j.undo) == 0 {
+		return j.broker.pairs
+	}
+	return sortPairs(slices.Concat(j.undo, j.broker.pairs))
+}
+
+// pairsOf returns the forms of all secrets with the placeholders that replace them, longest first.
+func pairsOf(secrets []*secret) (all []pair) {
+	for _, s := range secrets {
 		for _, f := range s.forms {
 			if len(f) >= minRedacted {
 				all = append(all, pair{f, []byte(s.Placeholder)})
 			}
 		}
 	}
-	return all
+	return sortPairs(all)
 }

@@ -41,20 +41,19 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 	ev := c.event(q, rule, "")
 	ev.Secrets = j.used
 	c.refused(ev)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	defer cancel()
-	stop := context.AfterFunc(r.Context(), func() { bill.clientGone(cancel) })
-	defer stop()
-	// A connection that the proxy cuts cancels what it drains, and so does a proxy that ends.
-	defer context.AfterFunc(c.ctx, cancel)()
-	defer context.AfterFunc(c.broker.ctx, cancel)()
-	response, err := c.transport.RoundTrip(out.WithContext(ctx))
+	ctx := r.Context()
+	if bill.drains() {
+		var end func()
+		ctx, end = c.drained(ctx, bill)
+		defer end()
+	}
+	response, err := c.roundTrip(ctx, r, out)
 	if err != nil {
 		bill.settle(0)
 		if over := bill.refused(); over != nil {
 			return over
 		}
-		return unreachable(err, sortPairs(j.pairs()))
+		return unreachable(err, j.pairs())
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
 	return c.answer(w, r, response, j, bill)
@@ -68,7 +67,7 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 		scheme = "https"
 	}
 	out := &http.Request{
-		Method: r.Method, Host: c.hostOf(r), Header: http.Header{}, Body: r.Body, ContentLength: r.ContentLength, Trailer: r.Trailer,
+		Method: r.Method, Host: c.hostOf(r), Header: make(http.Header, len(r.Header)+2), Body: r.Body, ContentLength: r.ContentLength, Trailer: r.Trailer,
 		URL: &url.URL{Scheme: scheme, Host: c.to.Name + ":" + strconv.Itoa(int(c.to.Port)), RawQuery: j.query(r.URL.RawQuery)},
 	}
 	var err error
@@ -86,12 +85,10 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 		if slices.Contains(dropped, name) {
 			continue
 		}
-		if placeholder.Find([]byte(strings.ToLower(name))) >= 0 {
+		if len(name) >= placeholder.Len && placeholder.Find([]byte(strings.ToLower(name))) >= 0 {
 			j.why = "a placeholder in the name of a header"
 		}
-		for _, v := range values {
-			out.Header.Add(name, j.header(v))
-		}
+		out.Header[name] = j.headers(values)
 	}
 	c.authorize(out, j)
 	if _, ok := out.Header["User-Agent"]; !ok {
@@ -157,7 +154,7 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 	if status == http.StatusSwitchingProtocols {
 		return &refusal{status: http.StatusBadGateway, failed: true, why: "the server switched to another protocol unasked"}
 	}
-	pairs := sortPairs(j.pairs())
+	pairs := j.pairs()
 	body, length := io.Reader(response.Body), response.ContentLength
 	if c.searches() && r.Method != http.MethodHead && response.Body != http.NoBody {
 		coding := strings.ToLower(strings.Join(response.Header.Values("Content-Encoding"), ","))
@@ -176,7 +173,7 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 		length = -1
 		body = bill.meter(response, body)
 		if len(pairs) > 0 {
-			body = newRedactor(body, pairs)
+			body = newRedactor(body, pairs, bufferSize(response, redactSize))
 		}
 	}
 	h := w.Header()
@@ -184,9 +181,11 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 		if slices.Contains(hopHeaders[:], name) {
 			continue
 		}
-		for _, v := range values {
-			h.Add(string(replaceAll([]byte(name), pairs)), string(replaceAll([]byte(c.inside(r, name, v)), pairs)))
+		for i, v := range values {
+			values[i] = replaceText(c.inside(r, name, v), pairs)
 		}
+		name = replaceText(name, pairs)
+		h[name] = append(values[:len(values):len(values)], h[name]...)
 	}
 	if length >= 0 || r.Method == http.MethodHead && response.ContentLength >= 0 {
 		h.Set("Content-Length", strconv.FormatInt(response.ContentLength, 10))
@@ -198,27 +197,41 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 		h.Add("Trailer", name)
 	}
 	w.WriteHeader(status)
-	c.copyBody(w, body, bill)
+	c.copyBody(w, body, bill, make([]byte, bufferSize(response, copySize)))
 	for name, values := range response.Trailer {
 		for _, v := range values {
-			h.Add(http.TrailerPrefix+name, string(replaceAll([]byte(v), pairs)))
+			h.Add(http.TrailerPrefix+name, replaceText(v, pairs))
 		}
 	}
 	return nil
 }
 
-// copyBody copies the body of a response to the client in the sandbox, each part within [flushTime]. If the client has
-// closed the connection, it reads on if the sandbox's budget needs the tokens used, which the end of the
-// response reports.
-func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
+// Sizes of the buffers in bytes by which the body of a response is searched for secrets, and copied.
+const (
+	redactSize = 16 << 10
+	copySize   = 32 << 10
+)
+
+// bufferSize returns the size of a buffer for the body of a response: most, or less if the whole body is shorter. Most
+// responses are, and memory for a large buffer costs more than the rest of the copying.
+func bufferSize(response *http.Response, most int64) int64 {
+	if response.ContentLength < 0 {
+		return most
+	}
+	return min(most, response.ContentLength+1)
+}
+
+// copyBody copies the body of a response by the buffer buf to the client in the sandbox, each part within [flushTime].
+// If the client has closed the connection, it reads on if the sandbox's budget needs the tokens used, which the end of
+// the response reports.
+func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill, buf []byte) {
 	out := newPartWriter(w)
 	defer out.end()
-	buf := make([]byte, 32<<10)
 	gone := false
 	for {
 		n, err := body.Read(buf)
 		if n > 0 && !gone {
-			gone = out.write(buf[:n]) != nil
+			gone = out.write(buf[:n], errors.Is(err, io.EOF)) != nil
 		}
 		if gone && !bill.drains() {
 			return
@@ -233,6 +246,24 @@ func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
 			}
 			return
 		}
+	}
+}
+
+// drained returns the context of a request whose response must be read to its end although ctx, which is the client's,
+// ends: for the tokens used. The caller calls end.
+func (c *exchange) drained(ctx context.Context, bill *bill) (_ context.Context, end func()) {
+	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stops := []func() bool{
+		context.AfterFunc(ctx, func() { bill.clientGone(cancel) }),
+		// A connection that the proxy cuts cancels what it drains, and so does a proxy that ends.
+		context.AfterFunc(c.ctx, cancel),
+		context.AfterFunc(c.broker.ctx, cancel),
+	}
+	return drained, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
 	}
 }
 

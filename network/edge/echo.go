@@ -5,75 +5,14 @@ package edge
 import (
 	"encoding/binary"
 	"net/netip"
-	"time"
 
-	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/link/nested"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/snapfs/snapfs/network"
 )
-
-// A link is the proxy's side of the TUN device. It answers echo requests (pings) itself, because the TCP/IP
-// stack would reply for every address, also of hosts that no rule allows. It replies "prohibited", which ends
-// a ping at once, except for the gateway.
-type link struct {
-	nested.Endpoint
-	edge *Edge
-	to   stack.NetworkDispatcher // receives packets after start
-}
-
-func newLink(tun stack.LinkEndpoint, e *Edge) *link {
-	l := &link{edge: e}
-	l.Init(tun, l)
-	return l
-}
-
-// Attach stores to, the TCP/IP stack that gets the packets. The stack calls this before it is ready, so
-// reading begins only with start.
-func (l *link) Attach(to stack.NetworkDispatcher) {
-	if l.to = to; to == nil {
-		l.Endpoint.Attach(nil)
-	}
-}
-
-// start begins to read packets from the sandbox's TUN device and to pass them to the TCP/IP stack.
-func (l *link) start() { l.Endpoint.Attach(l.to) }
-
-// stop ends reading packets from the TUN device and returns after all packets that were read have been
-// handled. The stack does the same when it removes the link, but then holds a lock that the handlers need.
-func (l *link) stop() {
-	const handOver = time.Millisecond // a thousand times the delay between read and handler, before which a packet would be dropped
-	time.Sleep(handOver)
-	l.Endpoint.Attach(nil)
-}
-
-// DeliverNetworkPacket handles each packet from inside the sandbox: it refuses echo requests
-// to hosts other than the gateway, and passes other packets to the stack.
-func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
-	var answer []byte
-	var to netip.Addr
-	switch protocol {
-	case header.IPv4ProtocolNumber:
-		answer, to = prohibit4(pkt)
-	case header.IPv6ProtocolNumber:
-		answer, to = prohibit6(pkt)
-	}
-	if answer == nil {
-		l.Endpoint.DeliverNetworkPacket(protocol, pkt)
-		return
-	}
-	l.edge.refuse(network.Event{Kind: network.ICMP, Name: l.edge.nameOf(to), Addr: to, Why: "echo requests are not relayed"})
-	reply := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(answer)})
-	reply.NetworkProtocolNumber = protocol
-	defer reply.DecRef()
-	var list stack.PacketBufferList
-	list.PushBack(reply)
-	_, _ = l.WritePackets(list) // a lost reply is like any lost packet
-}
 
 func (e *Edge) nameOf(addr netip.Addr) string {
 	if num, _ := network.NameNumber(addr); num > 0 {

@@ -16,7 +16,12 @@ import (
 const maxQueued = 4096
 
 // maxBatch is how many events the listener gets at once at most. So many usually fit into a message to the supervisor.
-const maxBatch = 16
+const maxBatch = 256
+
+// gatherTime is how long the event of an allowed HTTP request, of which a client may send thousands a second, waits for
+// others, so that they need one message to the supervisor: a process that wakes up costs some 0.2 ms. Every other event
+// is passed on at once, with those before it.
+const gatherTime = 25 * time.Millisecond
 
 // maxField is how many bytes of each text in an event that a client in the sandbox chooses the listener gets, so that
 // every event fits into a message to the supervisor. A request may have a path of 256 KiB.
@@ -30,6 +35,7 @@ type queue struct {
 	mu     sync.RWMutex // held for writing only to close ch
 	closed bool
 	done   chan struct{}
+	hurry  chan struct{} // has a value if the events in ch wait no longer for others
 }
 
 // start calls listen with the events in their order: each time with all that wait, at most maxBatch.
@@ -39,25 +45,49 @@ func (q *queue) start(listen func([]network.Event)) {
 		close(q.done)
 		return
 	}
-	q.ch = make(chan network.Event, maxQueued)
+	q.ch, q.hurry = make(chan network.Event, maxQueued), make(chan struct{}, 1)
 	go func() {
 		defer close(q.done)
+		wait := time.NewTimer(0)
 		for ev := range q.ch {
-			batch := []network.Event{ev}
-			for more := true; more && len(batch) < maxBatch; {
+			if gathers(ev) {
+				wait.Reset(gatherTime)
 				select {
-				case ev, more = <-q.ch:
-					if more {
-						batch = append(batch, ev)
-					}
-				default:
-					more = false
+				case <-q.hurry:
+				case <-wait.C:
 				}
 			}
-			listen(batch)
+			listen(append([]network.Event{ev}, q.waiting()...))
 		}
 	}()
 }
+
+// waiting returns the events in q.ch, at most one less than maxBatch, without waiting for others.
+func (q *queue) waiting() (batch []network.Event) {
+	for len(batch) < maxBatch-1 {
+		select {
+		case ev, ok := <-q.ch:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, ev)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// send makes the events in q.ch wait no longer for others.
+func (q *queue) send() {
+	select {
+	case q.hurry <- struct{}{}:
+	default: // it will be received
+	}
+}
+
+// gathers reports whether an event waits for others: it is an allowed HTTP request, which the supervisor only logs.
+func gathers(ev network.Event) bool { return ev.Kind == network.HTTP && ev.Allowed && !ev.Failed }
 
 func (q *queue) put(ev network.Event) {
 	if q.ch == nil {
@@ -73,6 +103,9 @@ func (q *queue) put(ev network.Event) {
 	}
 	select {
 	case q.ch <- ev:
+		if !gathers(ev) || len(q.ch) >= maxBatch {
+			q.send()
+		}
 	default:
 		q.lost.Add(1)
 	}
@@ -83,6 +116,7 @@ func (q *queue) stop() {
 	q.mu.Lock()
 	if !q.closed && q.ch != nil {
 		close(q.ch)
+		q.send()
 	}
 	q.closed = true
 	q.mu.Unlock()

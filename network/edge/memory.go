@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 
@@ -31,10 +32,15 @@ const (
 
 	// garbage is how large the heap grows before it is collected, in percent of what is in use: some 4 MiB.
 	garbage = 300
+
+	// threads is how many threads may run at once at least, also on a machine with fewer processors. A packet then waits
+	// less for a thread that another process has interrupted.
+	threads = 4
 )
 
 // limitMemory limits the memory of this proxy process, since a sandbox's traffic determines how much it uses.
 func limitMemory() error {
+	runtime.GOMAXPROCS(max(threads, runtime.GOMAXPROCS(0)))
 	debug.SetMemoryLimit(memoryAim)
 	debug.SetGCPercent(garbage)
 	err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: memoryMost, Max: memoryMost})

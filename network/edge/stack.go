@@ -3,6 +3,7 @@
 package edge
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/link/fdbased"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
@@ -34,8 +34,8 @@ const window = 1 << 20
 // drops the first packets of further ones, which clients repeat after a second.
 const maxOpening = 4096
 
-// duplicate returns another descriptor of the TUN device for the TCP/IP stack, which reads it from a thread
-// that waits in poll(2). The caller closes it, but only after that thread has ended.
+// duplicate returns another descriptor of the TUN device for the TCP/IP stack, without blocking. The caller closes it,
+// but only after the stack has ended.
 func duplicate(tun *os.File) (*os.File, error) {
 	conn, err := tun.SyscallConn()
 	if err != nil {
@@ -51,33 +51,19 @@ func duplicate(tun *os.File) (*os.File, error) {
 	if failed != nil {
 		return nil, os.NewSyscallError("fcntl", failed)
 	}
+	if err := unix.SetNonblock(fd, true); err != nil { // also for tun, which shares it
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	}
 	return os.NewFile(uintptr(fd), tun.Name()), nil
 }
 
 // begin creates the TCP/IP stack on the sandbox's TUN device and starts to serve the sandbox's connections.
 func (e *Edge) begin() error {
-	conn, err := e.tun.SyscallConn()
-	if err != nil {
-		return err
-	}
-	fd := -1
-	if err := conn.Control(func(d uintptr) { fd = int(d) }); err != nil { // closed only after the stack has ended
-		return err
-	}
-	link, err := fdbased.New(&fdbased.Options{
-		FDs: []int{fd},
-		MTU: network.MTU,
-		// One processor handles a packet where it is read. Several would drop pending packets when they are
-		// closed.
-		ProcessorsPerChannel: 1,
-		// The local kernel that sends packets into the TUN has checked their sums.
-		RXChecksumOffload: true,
-	})
-	if err != nil {
+	var err error
+	if e.link, err = newLink(e); err != nil {
 		return err
 	}
 	e.stack = newStack()
-	e.link = newLink(link, e)
 	if err := e.setUp(e.link); err != nil {
 		return err
 	}

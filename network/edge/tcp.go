@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
@@ -88,7 +86,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	end.SocketOptions().SetKeepAlive(true)
 	end.SocketOptions().SetDelayOption(false)
 	f.bound(end, outside)
-	inside := &inner{gonet.NewTCPConn(&queue, end), end}
+	inside := newInner(&queue, end)
 	f.onCut(func() {
 		inside.reset()
 		reset(outside)
@@ -119,16 +117,6 @@ func unreached(err error) string {
 	}
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
-
-// An inner is a TCP connection of the proxy with a process inside the sandbox, on the proxy's own TCP/IP
-// stack.
-type inner struct {
-	*gonet.TCPConn
-	end tcpip.Endpoint
-}
-
-// reset aborts the connection, so that the process inside the sandbox sees a reset.
-func (c *inner) reset() { c.end.Abort() }
 
 // reset aborts a connection with a server, so that the server sees a reset.
 func reset(conn net.Conn) {
