@@ -24,6 +24,7 @@ type search struct {
 	// does not exist. unsure are paths that do not exist either, or are links to nothing, or files.
 	found, unsure []string
 	missing       []absentNames
+	dirs          []string // the directories among found and above them that the search has seen, none of them a link
 }
 
 // absentNames are names of possible secrets that do not exist yet in the directory dir, which does exist. A
@@ -68,6 +69,9 @@ func (s *search) look(dir string, names []string) {
 		if is || any {
 			s.found = append(s.found, filepath.Join(dir, e.Name()))
 		}
+		if e.IsDir() && (is || any || len(rest) > 0) {
+			s.dirs = append(s.dirs, filepath.Join(dir, e.Name()))
+		}
 		for _, deeper := range [][]string{rest, every} {
 			if len(deeper) > 0 {
 				s.look(filepath.Join(dir, e.Name()), deeper)
@@ -102,7 +106,9 @@ func (s *search) lookFor(firsts []string, dir string, names []string) {
 	lacks := absentNames{dir: dir}
 	for _, first := range firsts {
 		path := filepath.Join(dir, first)
-		switch _, err := vfs.Lstat(unix.AT_FDCWD, s.at(path)); {
+		switch st, err := vfs.Lstat(unix.AT_FDCWD, s.at(path)); {
+		case err == nil && st.IsDir():
+			s.dirs = append(s.dirs, path)
 		case absent(err):
 			lacks.names = append(lacks.names, first)
 			continue

@@ -3,7 +3,6 @@ package hostfs
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -24,10 +23,12 @@ import (
 
 // SecretPaths are the paths of a machine's secrets that a sandbox must not see: those in home directories
 // (people) and those of the machine itself. missing are places that do not exist, each up to its first
-// element that does not. unsure are other places that do not exist, and may be links to nothing.
+// element that does not. unsure are other places that do not exist, and may be links to nothing. dirs are directories that
+// the search has seen.
 type SecretPaths struct {
 	people, machine, unsure []string
 	missing                 []absentNames
+	dirs                    []string
 }
 
 // A Search collects the facts about the host that the start of a sandbox requires: the paths of secrets in the real
@@ -72,7 +73,7 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	s.people, found.found = found.found, nil
 	found.later = true
 	found.look("/", known.root)
-	s.missing, s.unsure = found.missing, found.unsure
+	s.missing, s.unsure, s.dirs = found.missing, found.unsure, found.dirs
 	s.people = append(s.people, catalog.Others(slices.Concat(s.people, found.found), at)...)
 	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
 	s.machine = slices.DeleteFunc(found.found, func(p string) bool {
@@ -101,26 +102,25 @@ func plainSettings(path string, settings []string, at func(string) string) bool 
 // plain reports whether a settings file holds no credential, but for example the name of a registry or an
 // author. It returns false for a file that it cannot read or does not understand.
 func plain(path string) bool {
-	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0) // os.NewFile would start the runtime's poller
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	const most = 64 << 10
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() >= most {
+	st, err := vfs.Lstat(fd, "")
+	if err != nil || !st.IsRegular() || st.Size >= most {
 		return false
 	}
-	data := make([]byte, info.Size()+1) // one more, to notice that it grows
-	n, err := f.Read(data)
-	if n == len(data) || err != nil && !errors.Is(err, io.EOF) || !utf8.Valid(data[:n]) {
+	data, err := vfs.ReadFD(fd, most)
+	if err != nil || int64(len(data)) > st.Size || !utf8.Valid(data) { // it grows
 		return false
 	}
 	marks := []string{"_auth", "password", "passwd", "token", "secret", "username", "key", "cert"}
 	if strings.HasSuffix(path, "/.gitconfig") || strings.HasSuffix(path, "/git/config") { // has names of keys and users that are no secrets
 		marks = []string{"password", "passwd", "token", "secret", "extraheader", "authorization", "cookie", "pass ", "pass=", "pass\t"}
 	}
-	for line := range strings.Lines(strings.ToLower(string(data[:n]))) {
+	for line := range strings.Lines(strings.ToLower(string(data))) {
 		if credential(strings.TrimLeft(line, "#; \t"), marks) { // a comment may hold what was once in force
 			return false
 		}
