@@ -105,14 +105,13 @@ func (pl *Planner) fillHiddenLayers() {
 	}
 }
 
-// closeHiddenLayers adds the overlay layers that hide entries of trees to the mounts that the planner closes
-// at the end.
+// closeHiddenLayers adds the overlay layers that hide entries of trees to CloseLast.
 func (pl *Planner) closeHiddenLayers() {
 	for _, l := range pl.hidden {
 		<-l.filled
 		for _, m := range []*os.File{l.layer, l.image} {
 			if m != nil {
-				pl.CloseLater = append(pl.CloseLater, m)
+				pl.CloseLast = append(pl.CloseLast, m)
 			}
 		}
 	}
