@@ -12,11 +12,13 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -37,19 +39,22 @@ type SecretPaths struct {
 type Search struct {
 	secrets func() SecretPaths
 	env     *Environment // nil: Host.Spec surveys the mounts
+	began   time.Time
 }
 
 // SearchSecrets starts to search the real trees for secrets in the background, because the
 // search takes a fifth of the time of creating a sandbox.
 func SearchSecrets() *Search {
-	answer := make(chan SecretPaths, 1)
+	began, answer := time.Now(), make(chan SecretPaths, 1)
 	go func() { answer <- findSecrets(userHome(), func(path string) string { return path }) }()
-	return &Search{secrets: sync.OnceValue(func() SecretPaths { return <-answer })}
+	return &Search{secrets: sync.OnceValue(func() SecretPaths { return <-answer }), began: began}
 }
 
 // With returns s for a start in the environment env, for which the sandbox has just been made. With nil, and after the
 // host's mounts have changed, the start surveys the mounts itself.
-func (s *Search) With(env *Environment) *Search { return &Search{secrets: s.secrets, env: env} }
+func (s *Search) With(env *Environment) *Search {
+	return &Search{secrets: s.secrets, env: env, began: s.began}
+}
 
 // environment returns the environment for the start of a sandbox with this workspace, see [Survey].
 func (s *Search) environment(workspace, state string) (*Environment, error) {
@@ -63,21 +68,21 @@ func (s *Search) environment(workspace, state string) (*Environment, error) {
 // home directory. at maps a path to where it can be read: in the real tree or in a sandbox's copy.
 func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
-	known := hiddenPlaces()
+	machine := placesOfMachine()
 	found := search{at: at}
 	all, people := homes(home)
 	for i, h := range all {
 		found.later = i < people // in the others nobody logs in
-		found.look(h, known.home)
+		found.look(h, places.Home)
 	}
 	s.people, found.found = found.found, nil
 	found.later = true
-	found.look("/", known.root)
+	found.look("/", machine)
 	s.missing, s.unsure, s.dirs = found.missing, found.unsure, found.dirs
 	s.people = append(s.people, catalog.Others(slices.Concat(s.people, found.found), at)...)
-	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
+	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, places.Settings, at) })
 	s.machine = slices.DeleteFunc(found.found, func(p string) bool {
-		return plainSettings(p, known.settings, at) || !slices.Contains(known.root, p[1:]) && !reads(at(p))
+		return plainSettings(p, places.Settings, at) || !slices.Contains(machine, p[1:]) && !reads(at(p))
 	})
 	s.machine = append(s.machine, slices.DeleteFunc(logs(at), func(p string) bool { return !reads(at(p)) })...)
 	return s
