@@ -102,7 +102,7 @@ func hiddenWhat(row places.Row) string {
 // see.
 func writeHidden(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# What a sandbox does not see\n\nWritten by `make docs` from engine/hostfs/secretpaths.go, like `snapfs help hidden`.\n\n" + hiddenIntro +
+	b.WriteString("# What a sandbox does not see\n\nWritten by `make docs` from engine/hostfs/places/places.go, like `snapfs help hidden`.\n\n" + hiddenIntro +
 		"\n\n| of | what | places |\n| --- | --- | --- |\n")
 	for _, row := range places.Rows {
 		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", row.Program, hiddenWhat(row), strings.Join(row.Places, "` `"))
