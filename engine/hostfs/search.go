@@ -66,11 +66,8 @@ func (s *search) look(dir string, names []string) {
 	every, any := pathlist.Below(names, "*") // most directories have fewer entries than there are names
 	for _, e := range entries {
 		rest, is := pathlist.Below(names, e.Name())
-		if is || any {
-			s.found = append(s.found, filepath.Join(dir, e.Name()))
-		}
-		if e.IsDir() && (is || any || len(rest) > 0) {
-			s.dirs = append(s.dirs, filepath.Join(dir, e.Name()))
+		if is || any || len(rest) > 0 {
+			s.meet(filepath.Join(dir, e.Name()), is || any, e.IsDir())
 		}
 		for _, deeper := range [][]string{rest, every} {
 			if len(deeper) > 0 {
@@ -80,6 +77,16 @@ func (s *search) look(dir string, names []string) {
 	}
 	if s.later {
 		s.addMissing(dir, names, entries)
+	}
+}
+
+// meet adds path, an entry of a directory that was listed, to found if it is hidden, and to dirs if it is a directory.
+func (s *search) meet(path string, isHidden, isDir bool) {
+	if isHidden {
+		s.found = append(s.found, path)
+	}
+	if isDir {
+		s.dirs = append(s.dirs, path)
 	}
 }
 

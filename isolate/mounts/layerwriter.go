@@ -112,8 +112,11 @@ func (w *layerWriter) completeDirs(parents []parent) error {
 // hide makes what hides the entries of one directory, h: whiteouts, and files in place of entries. opaque is as in
 // [hiddenLayer.fill].
 func (w *layerWriter) hide(h Hidden, opaque bool) error {
-	if err := w.linkWhiteouts(h.Dir, h.Absent); err != nil || !opaque {
+	if err := w.linkWhiteouts(h.Dir, h.Absent); err != nil {
 		return err
+	}
+	if !opaque {
+		return nil
 	}
 	if h.All {
 		if err := vfs.SetXattr(w.root, h.Dir, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
