@@ -63,7 +63,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 		e.Sandboxes.End(intent)
 		return nil, err
 	}
-	search := hostfs.SearchSecrets()
+	search := req.FreshSearch()
 	env, err := e.Sandboxes.Make(ctx, req, rec)
 	if err != nil {
 		err = errors.Join(err, begun.Close(), allowed.Close(context.WithoutCancel(ctx)))

@@ -5,6 +5,7 @@ package isolate
 import (
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -40,10 +41,12 @@ func (c *Container) serve() {
 			break
 		}
 		c.handle(r)
+		runtime.Gosched() // receive blocks a processor of the runtime, for which a goroutine may wait that the report woke
 	}
 	c.end()
 	close(c.done)
-	c.reqMu.Lock() // another goroutine may still read the cause of a failed request
+	runtime.Gosched() // let those continue that wait for the end, before the memory is unmapped
+	c.reqMu.Lock()    // another goroutine may still read the cause of a failed request
 	defer c.reqMu.Unlock()
 	c.builder.Free()
 }
@@ -74,6 +77,7 @@ func (c *Container) end() {
 			*fd = -1
 		}
 	}
+	mounts.CloseInBackground(c.builder.CloseLast...)
 	for _, p := range c.procs {
 		p.end(Status{Signal: syscall.SIGKILL})
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/spf13/cobra"
 )
 
@@ -84,14 +84,14 @@ Files of the workspace, such as .env, and shell start files, such as .bashrc, ar
 func newHidden(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(hiddenIntro + "\n")
-	for _, row := range hostfs.HiddenRows {
+	for _, row := range places.Rows {
 		b.WriteString("\n" + row.Program + ": " + hiddenWhat(row) + "\n")
 		b.WriteString(wrapped("  ", strings.Join(row.Places, " "), 80))
 	}
 	return &cobra.Command{Use: "hidden", Short: "list the places that a sandbox does not see", Long: strings.TrimRight(b.String(), "\n")}
 }
 
-func hiddenWhat(row hostfs.HiddenRow) string {
+func hiddenWhat(row places.Row) string {
 	if row.WithCredential {
 		return row.What + ", only where they hold a credential"
 	}
@@ -102,9 +102,9 @@ func hiddenWhat(row hostfs.HiddenRow) string {
 // see.
 func writeHidden(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# What a sandbox does not see\n\nWritten by `make docs` from engine/hostfs/secretpaths.go, like `snapfs help hidden`.\n\n" + hiddenIntro +
+	b.WriteString("# What a sandbox does not see\n\nWritten by `make docs` from engine/hostfs/places/places.go, like `snapfs help hidden`.\n\n" + hiddenIntro +
 		"\n\n| of | what | places |\n| --- | --- | --- |\n")
-	for _, row := range hostfs.HiddenRows {
+	for _, row := range places.Rows {
 		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", row.Program, hiddenWhat(row), strings.Join(row.Places, "` `"))
 	}
 	_, err := io.WriteString(w, b.String())

@@ -33,7 +33,7 @@ func main() {
 
 // execute runs snapfs with these arguments and returns the exit status of the program.
 func execute(args []string) int {
-	ctx, signals, restore := catchSignals() // until the program ends
+	ctx, signals, restore, catching := catchSignals() // until the program ends
 	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr), signals: signals}
 	if len(args) == 1 && (args[0] == "--version" || args[0] == "-v") {
 		args = []string{"version"} // what other programs have taught people
@@ -46,6 +46,7 @@ func execute(args []string) int {
 	}
 	root := newRoot(a, args)
 	root.SetArgs(args)
+	<-catching
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(cmd, err)
 }
@@ -53,13 +54,14 @@ func execute(args []string) int {
 // catchSignals returns a context that ends at the first SIGINT, SIGTERM or SIGHUP, and a channel with each of
 // these signals, for a command to which snapfs passes them on (see [app.terminal]). The channel exists as long as
 // the context: a signal that comes while the command is still being prepared would otherwise end nothing at all.
-// restore lets the next signal end the program.
-func catchSignals() (ctx context.Context, signals chan os.Signal, restore func()) {
+// restore lets the next signal end the program. Until catching is closed, the first signal ends it.
+func catchSignals() (ctx context.Context, signals chan os.Signal, restore func(), catching chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 16)
-	signals = make(chan os.Signal, 16)
-	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signals, catching = make(chan os.Signal, 16), make(chan struct{})
 	go func() {
+		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // the runtime changes threads twice for each
+		close(catching)
 		for s := range caught {
 			select {
 			case signals <- s:
@@ -68,7 +70,7 @@ func catchSignals() (ctx context.Context, signals chan os.Signal, restore func()
 			cancel()
 		}
 	}()
-	return ctx, signals, func() { signal.Stop(caught) }
+	return ctx, signals, func() { signal.Stop(caught) }, catching
 }
 
 // long lists the commands that may read or write many files for a long time and start no command to which

@@ -83,10 +83,13 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer report.Close()
+	search := hostfs.SearchSecrets() // while this goroutine does what needs no other
+	tty := r.a.terminal(false)
 	req, dir, err := r.flags.request(ctx, r.a)
 	if err != nil {
 		return err
 	}
+	req.Search = search
 	if p := &req.Policy; p.Tools != nil || p.Data != nil || p.Result != nil {
 		freeLater()
 	}
@@ -94,7 +97,6 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	tty := r.a.terminal(false)
 	command, err := tty.command(engine.Command{Args: args, Env: hostfs.Environ(os.Environ(), req.Policy.Env), Dir: dir})
 	if err != nil {
 		return err

@@ -29,7 +29,8 @@ func TestASecondSignalEndsTheProgramByItself(t *testing.T) {
 // TestASignalWhileACommandIsPreparedIsPassedOn: a signal that comes before snapfs has connected the command with the
 // person's streams reaches the command, which would otherwise run on with nobody who waits for its end.
 func TestASignalWhileACommandIsPreparedIsPassedOn(t *testing.T) {
-	ctx, signals, restore := catchSignals()
+	ctx, signals, restore, catching := catchSignals()
+	<-catching
 	defer restore()
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)

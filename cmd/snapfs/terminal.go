@@ -29,6 +29,8 @@ type terminal struct {
 	// signals receives the signals sent to snapfs, from the start of the program, so that none
 	// is lost.
 	signals chan os.Signal
+	// catching is closed when snapfs catches all signals that the command may get.
+	catching chan struct{}
 	// foreground is set while ownPTY is and the command runs.
 	foreground *foreground
 	// feed copies a regular file to the command's standard input, or is nil.
@@ -39,14 +41,17 @@ type terminal struct {
 // have come since the program started. outlives is set if the sandbox may go on after the command.
 func (a *app) terminal(outlives bool) *terminal {
 	u := a.ui
-	t := &terminal{ui: u, outlives: outlives, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: a.signals}
-	// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
-	// snapfs before it has decided on the sandbox.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	signal.Notify(t.signals, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	if t.ownPTY {
-		signal.Notify(t.signals, syscall.SIGWINCH, syscall.SIGCONT)
-	}
+	t := &terminal{ui: u, outlives: outlives, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: a.signals, catching: make(chan struct{})}
+	go func() { // the runtime changes threads twice for each signal
+		defer close(t.catching)
+		// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
+		// snapfs before it has decided on the sandbox.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		signal.Notify(t.signals, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+		if t.ownPTY {
+			signal.Notify(t.signals, syscall.SIGWINCH, syscall.SIGCONT)
+		}
+	}()
 	return t
 }
 
@@ -66,6 +71,7 @@ func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 // a regular file as input, or to the person's streams. The caller then calls follow. If the command does not
 // start, this process must end, which closes the open files.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
+	<-t.catching
 	if t.ownPTY {
 		size := t.size()
 		c.TTY = &size
@@ -112,8 +118,8 @@ func (t *terminal) size() engine.Size {
 
 // follow passes signals, keys and output between the person and the command p until wait returns.
 func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (st engine.Status, err error) {
-	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
-	defer signal.Stop(t.signals)
+	ctx = context.WithoutCancel(ctx)                                    // the signals that would end it are the command's
+	defer time.AfterFunc(sameSignal, func() { signal.Stop(t.signals) }) // one that was meant for the command may come late
 	if t.feed != nil {
 		defer t.feed.end()
 	}

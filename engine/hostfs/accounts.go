@@ -6,43 +6,36 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// ShadowFile is the file of the host with the hashes of the accounts' passwords (shadow(5)). A policy that exposes it
-// exposes all of the files that have such hashes, because useradd and passwd write several of them.
-const ShadowFile = "/etc/shadow"
-
-// hashFiles are the files of the host with hashes of passwords. Root's sandboxes do not see them. They see the first
-// two, which su and PAM read, without the hashes.
-var hashFiles = []string{ShadowFile, "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/security/opasswd"}
-
-// redactedFiles is how many of hashFiles, from the first on, a sandbox sees without the hashes. The others are empty.
+// redactedFiles is how many of places.HashFiles, from the first on, a sandbox sees without the hashes. The others are empty.
 const redactedFiles = 2
 
 // hasHashes reports whether the file of the host at path has hashes of passwords, so that root's sandboxes see it empty
 // or redacted unless the policy exposes it.
-func hasHashes(path string) bool { return slices.Contains(hashFiles, path) }
+func hasHashes(path string) bool { return slices.Contains(places.HashFiles, path) }
 
 // Redacted reports whether path is hidden from a sandbox of root by a copy without the hashes of passwords, so that
 // reading it inside is no failed attempt.
-func Redacted(path string) bool { return slices.Contains(hashFiles[:redactedFiles], path) }
+func Redacted(path string) bool { return slices.Contains(places.HashFiles[:redactedFiles], path) }
 
 // ExposeFlag returns the value of the flag --expose that makes the hidden path place useful in a sandbox. That is place
-// itself, but [ShadowFile] for a file with hashes of passwords.
+// itself, but [places.ShadowFile] for a file with hashes of passwords.
 func ExposeFlag(place string) string {
 	if hasHashes(place) {
-		return ShadowFile
+		return places.ShadowFile
 	}
 	return place
 }
 
-// exposed returns expose, the paths that a policy exposes. If [ShadowFile] is among them, or below one of them, it adds
+// exposed returns expose, the paths that a policy exposes. If [places.ShadowFile] is among them, or below one of them, it adds
 // the other files with hashes of passwords.
 func exposed(expose []string) []string {
-	if slices.ContainsFunc(expose, func(x string) bool { return Within(ShadowFile, x) }) {
-		return slices.Concat(expose, hashFiles)
+	if slices.ContainsFunc(expose, func(x string) bool { return Within(places.ShadowFile, x) }) {
+		return slices.Concat(expose, places.HashFiles)
 	}
 	return expose
 }
@@ -59,7 +52,7 @@ func redacted(hide, asked []string) (list []isolate.Redacted) {
 	if !Privileged() {
 		return nil
 	}
-	for _, path := range hashFiles[:redactedFiles] {
+	for _, path := range places.HashFiles[:redactedFiles] {
 		if !slices.Contains(hide, path) || slices.Contains(asked, path) {
 			continue
 		}

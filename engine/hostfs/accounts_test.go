@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -28,20 +29,20 @@ func TestAShadowFileIsShownWithoutHashes(t *testing.T) {
 // One flag shows all that useradd writes, and the file of the groups alone can be shown, too.
 func TestExposingTheShadowFileShowsAllFilesWithHashes(t *testing.T) {
 	treetest.NeedRoot(t)
-	for expose, want := range map[string]int{"": len(hashFiles), ShadowFile: 0, "/etc": 0, "/etc/gshadow": len(hashFiles) - 1, "/etc/shadow-": len(hashFiles) - 1} {
-		h := hiding{real: SecretPaths{machine: slices.Clone(hashFiles)}}
+	for expose, want := range map[string]int{"": len(places.HashFiles), places.ShadowFile: 0, "/etc": 0, "/etc/gshadow": len(places.HashFiles) - 1, "/etc/shadow-": len(places.HashFiles) - 1} {
+		h := hiding{real: SecretPaths{machine: slices.Clone(places.HashFiles)}}
 		if expose != "" {
 			h.expose = exposed([]string{expose})
 		}
 		root := realDir(t) // without such files none is left out for being empty
-		for _, f := range hashFiles {
+		for _, f := range places.HashFiles {
 			mustWrite(t, root+f)
 		}
 		h.roots = map[string]string{"/": root}
 		hide := slices.DeleteFunc(hidden(h, root, "/w"), func(p string) bool { return !hasHashes(p) })
 		slices.Sort(hide)
 		if got := len(slices.Compact(hide)); got != want {
-			t.Errorf("--expose %s: %d of %d are hidden, want %d", expose, got, len(hashFiles), want)
+			t.Errorf("--expose %s: %d of %d are hidden, want %d", expose, got, len(places.HashFiles), want)
 		}
 	}
 }
@@ -49,11 +50,11 @@ func TestExposingTheShadowFileShowsAllFilesWithHashes(t *testing.T) {
 // A path that the policy hides by itself is empty, and the host's file gives the mode and the owner.
 func TestOnlyTheHostsHiddenFilesAreShownRedacted(t *testing.T) {
 	treetest.NeedRoot(t)
-	list := redacted([]string{"/etc/ssh", ShadowFile, "/etc/shadow-"}, nil)
-	if len(list) != 1 || list[0].Path != ShadowFile || list[0].Mode&0o007 != 0 || !strings.HasPrefix(string(list[0].Text), "root:") {
+	list := redacted([]string{"/etc/ssh", places.ShadowFile, "/etc/shadow-"}, nil)
+	if len(list) != 1 || list[0].Path != places.ShadowFile || list[0].Mode&0o007 != 0 || !strings.HasPrefix(string(list[0].Text), "root:") {
 		t.Errorf("%+v", list)
 	}
-	if list := redacted([]string{ShadowFile}, []string{ShadowFile}); len(list) > 0 {
+	if list := redacted([]string{places.ShadowFile}, []string{places.ShadowFile}); len(list) > 0 {
 		t.Errorf("a file that --hide names: %+v", list)
 	}
 }

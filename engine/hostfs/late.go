@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/isolate"
@@ -181,10 +182,10 @@ func hideEmpty(host *lookupCache, mounts []isolate.Mount, p string, in func(dir 
 // ofMachine reports whether the path p is a hidden place of the machine, so not of a home directory: a log, or one that
 // is listed by its full name.
 func ofMachine(p string) bool {
-	if Within(p, logDir) {
+	if Within(p, places.LogDir) {
 		return true
 	}
-	_, is := slices.BinarySearch(hiddenPlaces().root, strings.TrimPrefix(p, "/"))
+	_, is := slices.BinarySearch(placesOfMachine(), strings.TrimPrefix(p, "/"))
 	return is
 }
 

@@ -4,21 +4,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-)
 
-// logDir is the directory of the host with the machine's logs, which snapfs hides from sandboxes.
-const logDir = "/var/log"
+	"github.com/snapfs/snapfs/engine/hostfs/places"
+)
 
 // logs returns the machine's logs to hide from a sandbox: those that the caller may read. They are the files
 // in the log directory and the entries of its directories, each by itself, so that a server in the sandbox
 // can make its own log. at maps a path to where it can be read.
 func logs(at func(string) string) (paths []string) {
-	entries, _ := os.ReadDir(at(logDir)) // an unreadable or missing one has no logs to hide
+	entries, _ := os.ReadDir(at(places.LogDir)) // an unreadable or missing one has no logs to hide
 	for _, e := range entries {
 		if written(e.Name()) {
 			continue
 		}
-		path := filepath.Join(logDir, e.Name())
+		path := filepath.Join(places.LogDir, e.Name())
 		if !e.IsDir() {
 			paths = append(paths, path)
 			continue

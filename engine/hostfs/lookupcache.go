@@ -17,6 +17,7 @@ import (
 type lookupCache struct {
 	stats map[string]lookup
 	dirs  map[string]string // each directory that was resolved, with its path without links; "" if it does not exist
+	seen  map[string]bool   // directories that the search for secrets has seen
 }
 
 // A lookup is the result of lstat(2) for one path of the host.
@@ -25,12 +26,21 @@ type lookup struct {
 	err error
 }
 
-func newLookupCache() *lookupCache {
-	return &lookupCache{stats: map[string]lookup{}, dirs: map[string]string{}}
+// newLookupCache returns a lookupCache that need not look up those of dirs, which are directories.
+func newLookupCache(dirs ...string) *lookupCache {
+	l := &lookupCache{stats: map[string]lookup{}, dirs: map[string]string{}, seen: make(map[string]bool, len(dirs))}
+	for _, dir := range dirs {
+		l.seen[dir] = true
+	}
+	return l
 }
 
-// lstat returns the attributes of the file at path, and does not follow a symbolic link there.
+// lstat returns the attributes of the file at path, and does not follow a symbolic link there. Of a directory that the
+// search for secrets has seen it returns the file type only.
 func (l *lookupCache) lstat(path string) (vfs.Stat, error) {
+	if l.seen[path] {
+		return vfs.Stat{Mode: unix.S_IFDIR}, nil
+	}
 	found, known := l.stats[path]
 	if !known {
 		found.Stat, found.err = vfs.Lstat(unix.AT_FDCWD, path)

@@ -24,6 +24,7 @@ type search struct {
 	// does not exist. unsure are paths that do not exist either, or are links to nothing, or files.
 	found, unsure []string
 	missing       []absentNames
+	dirs          []string // the directories among found and above them that the search has seen, none of them a link
 }
 
 // absentNames are names of possible secrets that do not exist yet in the directory dir, which does exist. A
@@ -65,8 +66,8 @@ func (s *search) look(dir string, names []string) {
 	every, any := pathlist.Below(names, "*") // most directories have fewer entries than there are names
 	for _, e := range entries {
 		rest, is := pathlist.Below(names, e.Name())
-		if is || any {
-			s.found = append(s.found, filepath.Join(dir, e.Name()))
+		if is || any || len(rest) > 0 {
+			s.meet(filepath.Join(dir, e.Name()), is || any, e.IsDir())
 		}
 		for _, deeper := range [][]string{rest, every} {
 			if len(deeper) > 0 {
@@ -76,6 +77,16 @@ func (s *search) look(dir string, names []string) {
 	}
 	if s.later {
 		s.addMissing(dir, names, entries)
+	}
+}
+
+// meet adds path, an entry of a directory that was listed, to found if it is hidden, and to dirs if it is a directory.
+func (s *search) meet(path string, isHidden, isDir bool) {
+	if isHidden {
+		s.found = append(s.found, path)
+	}
+	if isDir {
+		s.dirs = append(s.dirs, path)
 	}
 }
 
@@ -102,7 +113,9 @@ func (s *search) lookFor(firsts []string, dir string, names []string) {
 	lacks := absentNames{dir: dir}
 	for _, first := range firsts {
 		path := filepath.Join(dir, first)
-		switch _, err := vfs.Lstat(unix.AT_FDCWD, s.at(path)); {
+		switch st, err := vfs.Lstat(unix.AT_FDCWD, s.at(path)); {
+		case err == nil && st.IsDir():
+			s.dirs = append(s.dirs, path)
 		case absent(err):
 			lacks.names = append(lacks.names, first)
 			continue

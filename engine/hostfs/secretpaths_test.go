@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 )
 
 // A directory of databases or logs stays writable, so that a package that needs it installs; what
@@ -82,7 +84,7 @@ func TestSettingsOfAnyFormAreAlwaysHidden(t *testing.T) {
 // The table has the one form that the search and the page understand.
 func TestEachPlaceIsInOneRow(t *testing.T) {
 	seen := map[string]string{}
-	for _, row := range HiddenRows {
+	for _, row := range places.Rows {
 		if row.Program == "" || row.What == "" || len(row.Places) == 0 {
 			t.Errorf("a row without content: %+v", row)
 		}

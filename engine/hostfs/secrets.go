@@ -3,7 +3,6 @@ package hostfs
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,21 +12,25 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // SecretPaths are the paths of a machine's secrets that a sandbox must not see: those in home directories
 // (people) and those of the machine itself. missing are places that do not exist, each up to its first
-// element that does not. unsure are other places that do not exist, and may be links to nothing.
+// element that does not. unsure are other places that do not exist, and may be links to nothing. dirs are directories that
+// the search has seen.
 type SecretPaths struct {
 	people, machine, unsure []string
 	missing                 []absentNames
+	dirs                    []string
 }
 
 // A Search collects the facts about the host that the start of a sandbox requires: the paths of secrets in the real
@@ -36,19 +39,22 @@ type SecretPaths struct {
 type Search struct {
 	secrets func() SecretPaths
 	env     *Environment // nil: Host.Spec surveys the mounts
+	began   time.Time
 }
 
 // SearchSecrets starts to search the real trees for secrets in the background, because the
 // search takes a fifth of the time of creating a sandbox.
 func SearchSecrets() *Search {
-	answer := make(chan SecretPaths, 1)
+	began, answer := time.Now(), make(chan SecretPaths, 1)
 	go func() { answer <- findSecrets(userHome(), func(path string) string { return path }) }()
-	return &Search{secrets: sync.OnceValue(func() SecretPaths { return <-answer })}
+	return &Search{secrets: sync.OnceValue(func() SecretPaths { return <-answer }), began: began}
 }
 
 // With returns s for a start in the environment env, for which the sandbox has just been made. With nil, and after the
 // host's mounts have changed, the start surveys the mounts itself.
-func (s *Search) With(env *Environment) *Search { return &Search{secrets: s.secrets, env: env} }
+func (s *Search) With(env *Environment) *Search {
+	return &Search{secrets: s.secrets, env: env, began: s.began}
+}
 
 // environment returns the environment for the start of a sandbox with this workspace, see [Survey].
 func (s *Search) environment(workspace, state string) (*Environment, error) {
@@ -62,21 +68,21 @@ func (s *Search) environment(workspace, state string) (*Environment, error) {
 // home directory. at maps a path to where it can be read: in the real tree or in a sandbox's copy.
 func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
-	known := hiddenPlaces()
+	machine := placesOfMachine()
 	found := search{at: at}
 	all, people := homes(home)
 	for i, h := range all {
 		found.later = i < people // in the others nobody logs in
-		found.look(h, known.home)
+		found.look(h, places.Home)
 	}
 	s.people, found.found = found.found, nil
 	found.later = true
-	found.look("/", known.root)
-	s.missing, s.unsure = found.missing, found.unsure
+	found.look("/", machine)
+	s.missing, s.unsure, s.dirs = found.missing, found.unsure, found.dirs
 	s.people = append(s.people, catalog.Others(slices.Concat(s.people, found.found), at)...)
-	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
+	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, places.Settings, at) })
 	s.machine = slices.DeleteFunc(found.found, func(p string) bool {
-		return plainSettings(p, known.settings, at) || !slices.Contains(known.root, p[1:]) && !reads(at(p))
+		return plainSettings(p, places.Settings, at) || !slices.Contains(machine, p[1:]) && !reads(at(p))
 	})
 	s.machine = append(s.machine, slices.DeleteFunc(logs(at), func(p string) bool { return !reads(at(p)) })...)
 	return s
@@ -101,26 +107,25 @@ func plainSettings(path string, settings []string, at func(string) string) bool 
 // plain reports whether a settings file holds no credential, but for example the name of a registry or an
 // author. It returns false for a file that it cannot read or does not understand.
 func plain(path string) bool {
-	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0) // os.NewFile would start the runtime's poller
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	const most = 64 << 10
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() >= most {
+	st, err := vfs.Lstat(fd, "")
+	if err != nil || !st.IsRegular() || st.Size >= most {
 		return false
 	}
-	data := make([]byte, info.Size()+1) // one more, to notice that it grows
-	n, err := f.Read(data)
-	if n == len(data) || err != nil && !errors.Is(err, io.EOF) || !utf8.Valid(data[:n]) {
+	data, err := vfs.ReadFD(fd, most)
+	if err != nil || int64(len(data)) > st.Size || !utf8.Valid(data) { // it grows
 		return false
 	}
 	marks := []string{"_auth", "password", "passwd", "token", "secret", "username", "key", "cert"}
 	if strings.HasSuffix(path, "/.gitconfig") || strings.HasSuffix(path, "/git/config") { // has names of keys and users that are no secrets
 		marks = []string{"password", "passwd", "token", "secret", "extraheader", "authorization", "cookie", "pass ", "pass=", "pass\t"}
 	}
-	for line := range strings.Lines(strings.ToLower(string(data[:n]))) {
+	for line := range strings.Lines(strings.ToLower(string(data))) {
 		if credential(strings.TrimLeft(line, "#; \t"), marks) { // a comment may hold what was once in force
 			return false
 		}

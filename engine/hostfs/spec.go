@@ -91,7 +91,8 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	}
 	notes = append(notes, more...)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
-	h := hiding{real: search.secrets(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots, host: newLookupCache()}
+	h := hiding{real: search.secrets(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
+	h.host = newLookupCache(h.real.dirs...)
 	s.Hide = hidden(h, userHome(), rec.Workspace)
 	s.Mounts = outside(s.Mounts, s.Hide)
 	more, err = addOtherNames(ctx, &s, rec, h.host, copies(roots))

@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -26,16 +25,19 @@ import (
 // A parent is a directory of the host's tree with hidden entries in or below it. The overlay layer that hides
 // these has a copy of the directory, with the same attributes.
 type parent struct {
-	path   string // relative to the tree
-	st     vfs.Stat
-	xattrs map[string]string
+	path    string // relative to the tree
+	st      vfs.Stat
+	xattrs  map[string]string
+	hasMode bool // whether the copy was made with the mode of the original
 }
 
 // parentsOf returns the directories of tree with hidden entries, those above them, outermost first, and those that are
 // excepted from what is hidden ([Hidden.Except]). here are those of hidden whose directories exist. For one whose directory
 // somebody has just removed, it has that directory as an entry to hide, since it may be made again.
 func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
-	there := map[string]bool{".": true}
+	there := make(map[string]bool, len(hidden))
+	there["."] = true
+	parents, here = make([]parent, 0, len(hidden)), make([]Hidden, 0, len(hidden))
 	var exists func(dir string) bool
 	exists = func(dir string) bool {
 		ok, known := there[dir]
@@ -103,14 +105,13 @@ func (pl *Planner) fillHiddenLayers() {
 	}
 }
 
-// closeHiddenLayers adds the overlay layers that hide entries of trees to the mounts that the planner closes
-// at the end.
+// closeHiddenLayers adds the overlay layers that hide entries of trees to CloseLast.
 func (pl *Planner) closeHiddenLayers() {
 	for _, l := range pl.hidden {
 		<-l.filled
 		for _, m := range []*os.File{l.layer, l.image} {
 			if m != nil {
-				pl.CloseLater = append(pl.CloseLater, m)
+				pl.CloseLast = append(pl.CloseLast, m)
 			}
 		}
 	}
@@ -176,115 +177,8 @@ func (l *hiddenLayer) fill(tree string, hidden []Hidden, opaque bool, images str
 			here[i].Absent = nil
 		}
 	}
-	return fillHidden(int(l.layer.Fd()), l.parents, here, opaque)
-}
-
-// whiteoutName is the name of the first whiteout, in the root of a layer that hides entries; the others are
-// hard links to it. It contains a character that no file of a program has in its name.
-const whiteoutName = ".snapfs\x01whiteout"
-
-func fillHidden(root int, parents []parent, hidden []Hidden, opaque bool) error {
-	if err := unix.Mknodat(root, whiteoutName, unix.S_IFCHR, 0); err != nil {
-		return os.NewSyscallError("mknodat", err)
-	}
-	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
-	for _, p := range parents {
-		err := unix.Mkdirat(root, p.path, 0o700)
-		if err == nil && (p.st.UID != uid || p.st.GID != gid) {
-			err = unix.Fchownat(root, p.path, int(p.st.UID), int(p.st.GID), 0)
-		}
-		if err != nil {
-			return &os.PathError{Op: "mkdir", Path: p.path, Err: err}
-		}
-	}
-	for _, h := range hidden {
-		if len(h.Absent) == 0 && (!opaque || len(h.StandIns) == 0 && !h.All) {
-			continue
-		}
-		if err := fillDir(root, h, opaque); err != nil {
-			return &os.PathError{Op: "hide entries of", Path: h.Dir, Err: err}
-		}
-	}
-	for _, p := range slices.Backward(parents) {
-		for name, value := range p.xattrs {
-			if !vfs.OverlayXattr(name) {
-				_ = vfs.SetXattr(root, p.path, name, []byte(value), 0) // a tmpfs does not hold all kinds
-			}
-		}
-		if err := unix.Fchmodat(root, p.path, p.st.Mode&0o7777, 0); err != nil {
-			return &os.PathError{Op: "chmod", Path: p.path, Err: err}
-		}
-		times := []unix.Timespec{{Sec: p.st.ATime.Sec, Nsec: int64(p.st.ATime.Nsec)}, {Sec: p.st.MTime.Sec, Nsec: int64(p.st.MTime.Nsec)}}
-		if err := unix.UtimesNanoAt(root, p.path, times, 0); err != nil {
-			return &os.PathError{Op: "utimes", Path: p.path, Err: err}
-		}
-	}
-	return nil
-}
-
-// linkWhiteouts makes whiteouts called names in the directory dir of a layer, as hard links to the whiteout
-// that already exists in root, the layer's root directory. It makes the calls without the Go scheduler's
-// knowledge, which halves their time: a tmpfs never blocks them, and there are hundreds at each start.
-func linkWhiteouts(root, dir int, names []string) error {
-	size := len(whiteoutName) + 1
-	for _, name := range names {
-		size += len(name) + 1
-	}
-	text := append(make([]byte, 0, size), whiteoutName+"\x00"...) // never moved: the calls have pointers into it
-	for _, name := range names {
-		at := len(text)
-		text = append(append(text, name...), 0)
-		_, _, errno := unix.RawSyscall6(unix.SYS_LINKAT, uintptr(root), uintptr(unsafe.Pointer(&text[0])), uintptr(dir), uintptr(unsafe.Pointer(&text[at])), 0, 0)
-		if errno != 0 && errno != unix.EEXIST {
-			return errno
-		}
-	}
-	return nil
-}
-
-// fillDir adds to the overlay layer root what hides the entries of one directory, h: whiteouts, and files in
-// place of entries. opaque is as in [hiddenLayer.fill].
-func fillDir(root int, h Hidden, opaque bool) error {
-	dir, err := vfs.OpenAt(root, h.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	fd := int(dir.Fd())
-	if err := linkWhiteouts(root, fd, h.Absent); err != nil {
-		return err
-	}
-	if !opaque {
-		return nil
-	}
-	if h.All {
-		if err := vfs.SetXattr(root, h.Dir, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
-			return err
-		}
-	}
-	for _, name := range h.Except { // a redirect leads out of the opaque directory, to the same path in the layers below
-		at := path.Join(h.Dir, name)
-		if err := vfs.SetXattr(root, at, "trusted.overlay.redirect", []byte("/"+at), 0); err != nil {
-			return err
-		}
-	}
-	for _, s := range h.StandIns {
-		var err error
-		switch s.Kind {
-		case EmptyDir:
-			if err = unix.Mkdirat(fd, s.Name, 0o555); err == nil {
-				err = vfs.SetXattr(fd, s.Name, "trusted.overlay.opaque", []byte("y"), 0)
-			}
-		case EmptyFile:
-			err = unix.Mknodat(fd, s.Name, unix.S_IFREG|0o444, 0)
-		case Link:
-			err = unix.Symlinkat(s.Link, fd, s.Name)
-		}
-		if err != nil && err != unix.EEXIST {
-			return err
-		}
-	}
-	return nil
+	w := layerWriter{root: int(l.layer.Fd())}
+	return w.fill(l.parents, here, opaque)
 }
 
 // shiftOwners gives the directories parents, copies in the layer with the directory root that cannot be

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -86,7 +87,7 @@ func plantSecret(masked []string) []string {
 	if err != nil {
 		return nil
 	}
-	for _, place := range hostfs.SelfTestPlaces {
+	for _, place := range places.SelfTest {
 		dir := filepath.Join(home, place)
 		if slices.Contains(masked, dir) {
 			if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > time.Hour { // of a killed self-test
