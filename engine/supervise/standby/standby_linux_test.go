@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 			err = errors.New("it fails")
 		}
 		return errors.Join(err, lock.Close(), syscall.Close(j.Slot))
-	})
+	}, func() {})
 	if err != nil {
 		os.Exit(1)
 	}

@@ -1,0 +1,106 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/supervise/resources"
+	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/limits"
+)
+
+// An Ahead holds the part of a container that needs no sandbox yet, its control groups and its pid 1, in a process that
+// supervises one sandbox after another and waits for the next. That one then starts sooner if it has the policy and the
+// workspace of the last; otherwise the part is thrown away. The zero value holds nothing. It is not safe for concurrent use.
+type Ahead struct {
+	// next is what the container was begun for, or is to be begun for.
+	next      aheadKey
+	resources *resources.Resources
+	begun     *isolate.Prepared
+}
+
+// An aheadKey is everything on which the part of a container in an [Ahead] depends.
+type aheadKey struct {
+	state, workspace string
+	policy           catalog.Policy
+	spec             isolate.Spec // as [hostfs.Confinement] returns it
+}
+
+// aheadKeyOf returns the key of a sandbox in the state directory state.
+func aheadKeyOf(state, workspace string, p catalog.Policy) aheadKey {
+	return aheadKey{state, workspace, p, hostfs.Confinement(p, workspace)}
+}
+
+// Begin begins a container like that of the last sandbox, unless there is none, or its policy has limits of processes,
+// which are checked as long as the control groups exist. Begin does nothing after an error: the start of the next
+// sandbox reports its cause.
+func (a *Ahead) Begin(ctx context.Context) {
+	k := a.next
+	if a.begun != nil || k.state == "" || hostfs.ForProcesses(k.policy.Limits) != (limits.Limits{}) {
+		return
+	}
+	allowed, err := resources.Start(ctx, k.policy, true, nil, k.workspace, k.state)
+	if err != nil {
+		return
+	}
+	a.resources = allowed
+	spec := hostfs.Confinement(k.policy, k.workspace)
+	allowed.Bind(&spec)
+	if a.begun, err = isolate.Begin(ctx, spec); err != nil {
+		_ = a.Close()
+	}
+}
+
+// take removes the part of a container from a and completes it for a sandbox with the key k, which gets the admission
+// slot. It returns nil if a holds none that fits, for example because pid 1 was killed meanwhile; the slot is then the
+// caller's still.
+func (a *Ahead) take(k aheadKey, slot *admission.Slot) (*isolate.Prepared, *resources.Resources) {
+	if a == nil {
+		return nil, nil
+	}
+	fits := reflect.DeepEqual(a.next, k)
+	a.next = k
+	if a.begun == nil {
+		return nil, nil
+	}
+	if !fits {
+		_ = a.Close() // what is left of it is collected as garbage
+		return nil, nil
+	}
+	begun, allowed := a.begun, a.resources
+	a.begun, a.resources = nil, nil
+	if begun.Equip() != nil {
+		_ = allowed.Close(context.Background())
+		return nil, nil
+	}
+	allowed.Own(slot)
+	return begun, allowed
+}
+
+// Close ends the part of a container that a holds, if any.
+func (a *Ahead) Close() error {
+	begun, allowed := a.begun, a.resources
+	a.begun, a.resources = nil, nil
+	err := begun.Close()
+	if allowed != nil {
+		err = errors.Join(err, allowed.Close(context.Background()))
+	}
+	return err
+}
+
+// prepareFirst does what [Manager.Prepare] does for the container of a sandbox without a command, with the part of it that
+// ahead holds.
+func (sv *Manager) prepareFirst(ctx context.Context, rec *catalog.Record, slot *admission.Slot, ahead *Ahead) (*isolate.Prepared, *resources.Resources, error) {
+	p := rec.Policy
+	if ahead != nil && policy.BoundBySite(&p) == nil {
+		if prepared, allowed := ahead.take(aheadKeyOf(sv.cat.Dir(), rec.Workspace, p), slot); prepared != nil {
+			return prepared, allowed, nil
+		}
+	}
+	return sv.Prepare(ctx, rec.Workspace, rec.Policy, nil, slot)
+}
