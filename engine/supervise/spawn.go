@@ -270,6 +270,9 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if sandbox.Expired(held.Record, catalog.Now()) {
 		return true, sv.removeExpired(ctx, held)
 	}
+	if sv.beingRemoved(held) {
+		return true, nil
+	}
 	sv.keyPoints.Settle(ctx, held, sv.SealAll)
 	sv.baseline.Settle(ctx, held.Record)
 	return true, nil
