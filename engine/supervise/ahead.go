@@ -19,7 +19,7 @@ import (
 // network and the limits of the last; otherwise the part is thrown away. Of the last sandbox, an Ahead has nothing else.
 // The zero value holds nothing. It is not safe for concurrent use.
 type Ahead struct {
-	// next is what the container was begun for, or is to be begun for.
+	// next is the key of the last sandbox, and of the container.
 	next      aheadKey
 	resources *resources.Resources
 	begun     *isolate.Prepared
