@@ -21,9 +21,14 @@ import (
 type Ahead struct {
 	// next is the key of the last sandbox, and of the container.
 	next      aheadKey
+	cat       *catalog.Catalog // of the last sandbox
 	resources *resources.Resources
 	begun     *isolate.Prepared
+	intent    *catalog.Intent // announces the control groups, so that a command after a kill removes them
 }
+
+// aheadName stands for the name of the sandbox in the intent of an Ahead, and a new id for its id.
+const aheadName = "next"
 
 // An aheadKey is everything on which the part of a container in an [Ahead] depends.
 type aheadKey struct {
@@ -43,18 +48,20 @@ func aheadKeyOf(state, workspace string, p catalog.Policy) aheadKey {
 // start of the next sandbox reports the cause. Cost: 2 ms.
 func (a *Ahead) Begin(ctx context.Context) {
 	k := a.next
-	if a.begun != nil || k.state == "" || hostfs.ForProcesses(k.policy.Limits) != (limits.Limits{}) {
+	if a.begun != nil || a.cat == nil || hostfs.ForProcesses(k.policy.Limits) != (limits.Limits{}) {
 		return
 	}
-	allowed, err := resources.Start(ctx, k.policy, true, nil, k.workspace, k.state)
+	var err error
+	if a.intent, err = a.cat.Begin(catalog.Supervising, aheadName, catalog.NewID()); err == nil {
+		a.resources, err = resources.Start(ctx, k.policy, true, nil, k.workspace, k.state)
+	}
+	if err == nil {
+		spec := k.spec
+		a.resources.Bind(&spec)
+		a.begun, err = isolate.Begin(ctx, spec)
+	}
 	if err != nil {
-		return
-	}
-	a.resources = allowed
-	spec := k.spec
-	allowed.Bind(&spec)
-	if a.begun, err = isolate.Begin(ctx, spec); err != nil {
-		_ = a.Close()
+		_ = a.Close() // what is left, a garbage collection removes
 	}
 }
 
@@ -70,28 +77,31 @@ func (a *Ahead) take(k aheadKey, slot *admission.Slot) (*isolate.Prepared, *reso
 	if a.begun == nil {
 		return nil, nil
 	}
-	if !fits {
-		_ = a.Close() // what is left of it is collected as garbage
-		return nil, nil
-	}
 	begun, allowed := a.begun, a.resources
-	a.begun, a.resources = nil, nil
-	if begun.Equip() != nil {
-		_ = allowed.Close(context.Background())
+	if fits {
+		a.begun = nil // Equip closes it after an error
+		fits = begun.Equip() == nil
+	}
+	if !fits {
+		_ = a.Close()
 		return nil, nil
 	}
+	a.resources = nil
+	_ = a.Close() // the sandbox has an intent of its own
 	allowed.Own(slot)
 	return begun, allowed
 }
 
 // Close ends the part of a container that a holds, if any.
 func (a *Ahead) Close() error {
-	begun, allowed := a.begun, a.resources
-	a.begun, a.resources = nil, nil
-	err := begun.Close()
-	if allowed != nil {
-		err = errors.Join(err, allowed.Close(context.Background()))
+	err := a.begun.Close()
+	if a.resources != nil {
+		err = errors.Join(err, a.resources.Close(context.Background()))
 	}
+	if a.intent != nil {
+		err = errors.Join(err, a.intent.End())
+	}
+	a.begun, a.resources, a.intent = nil, nil, nil
 	return err
 }
 
@@ -100,6 +110,7 @@ func (a *Ahead) Close() error {
 func (sv *Manager) prepareFirst(ctx context.Context, rec *catalog.Record, slot *admission.Slot, ahead *Ahead) (*isolate.Prepared, *resources.Resources, error) {
 	p := rec.Policy
 	if ahead != nil && policy.BoundBySite(&p) == nil {
+		ahead.cat = sv.cat
 		if prepared, allowed := ahead.take(aheadKeyOf(sv.cat.Dir(), rec.Workspace, p), slot); prepared != nil {
 			return prepared, allowed, nil
 		}

@@ -5,6 +5,7 @@ package api
 import (
 	"bufio"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -71,4 +72,20 @@ func TestTheNextSandboxGetsTheContainerThatWaits(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	waitFor(t, "the end of the container that did not fit", func() bool { return !proc.Alive(other) })
+}
+
+// TestTheFilesOfARemovedSandboxAreDeletedSoon: the server deletes them after its answer. It costs some 0.1 s.
+func TestTheFilesOfARemovedSandboxAreDeletedSoon(t *testing.T) {
+	d := newDesk(t)
+	for range 3 {
+		d.make("t1") // the name is free at once
+		call(d.c.RemoveSandboxWithResponse(t.Context(), "t1")).is(d, 204)
+	}
+	waitFor(t, "the end of the deletions", func() bool {
+		left, err := os.ReadDir(filepath.Join(d.state, "trash"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left) == 0
+	})
 }
