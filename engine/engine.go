@@ -58,9 +58,9 @@ type Config struct {
 	// Sweeper is the command that starts a collection in the background, given like
 	// Supervisor. If it is empty, collections run in this process.
 	Sweeper []string
-	// SweepLater starts the command line of a collection soon, in a program that removes many
-	// sandboxes. nil means at once.
-	SweepLater func(args []string) error
+	// Background deletes the files of removed sandboxes later, in a program that removes many.
+	// nil means that each removal does it.
+	Background sandbox.Background
 	// Later leaves the removal of expired sandboxes to the sweeper, for commands that only
 	// read. Until then [Engine.List] and [Engine.Names] leave them out.
 	Later bool
@@ -158,7 +158,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.events = events.New(cat.Dir(), notice, witness)
 	e.events.RedactBy((&leak.Redactor{Catalog: cat}).Redact)
 	e.Host = hostfs.New(cat, c.Drivers, c.Server, notice)
-	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, c.SweepLater, collect)
+	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, c.Background, collect)
 	e.Baseline = baseline.New(cat, e.Host, merge.Holds, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)
 	e.Egress = &egress.Gateway{Catalog: cat, Events: e.events, Program: c.Proxy}

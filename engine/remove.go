@@ -20,7 +20,7 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 	read := false
 	err := e.Supervise.Remove(ctx, name, func(h *catalog.Locked) error {
 		read = true // an error is about the sandbox's trees from here on
-		return e.Sandboxes.DiscardHeld(ctx, h)
+		return e.Sandboxes.DiscardSoon(ctx, h)
 	})
 	if !read && (errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound) && e.cat.Claimed(name)) {
 		return e.removeUnread(ctx, name)

@@ -40,6 +40,12 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	return &Prepared{command}, nil
 }
 
+// Begin does the same as [Prepare] without a command.
+func Begin(ctx context.Context, spec Spec) (*Prepared, error) { return Prepare(ctx, spec, nil) }
+
+// Equip would create the parts that every container has. A container on macOS has none.
+func (*Prepared) Equip() error { return nil }
+
 // Start creates the container, which runs its commands under sandbox-exec(1), and runs the command.
 // Protection is weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the
 // missing parts. macOS cannot mount the copy of a tree at the tree's path, so a command runs in the copy and

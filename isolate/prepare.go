@@ -16,8 +16,8 @@ import (
 )
 
 // A Prepared is a container whose pid 1 already creates the parts that every container has, while the
-// supervisor finds out which trees the container needs. [Prepare] makes it. Exactly one of Start and Close
-// must be called.
+// supervisor finds out which trees the container needs. [Prepare] makes it, or [Begin] and then Equip. Exactly one of
+// Start and Close must be called.
 type Prepared struct {
 	container *Container
 	command   *Command
@@ -29,6 +29,23 @@ type Prepared struct {
 // [*CommandError] when the command cannot be executed. The fields IDs, Network, Edge, TmpLimits, BestEffort
 // and Cgroups of spec must have their final values; Prepare ignores the others.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
+	b, err := begin(ctx, spec, command)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Equip(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Begin starts the pid 1 of a container, which may wait for long for its sandbox: it enters the cgroups of spec and makes
+// namespaces, but has none of mounts, so that it keeps no filesystem of the host busy. The caller then calls Equip, or
+// Close. The fields of spec, and the errors, are those of [Prepare]. Cost: a third of a container's start.
+func Begin(ctx context.Context, spec Spec) (*Prepared, error) { return begin(ctx, spec, nil) }
+
+// begin starts the pid 1 of a container for Prepare and Begin.
+func begin(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err
 	}
@@ -65,10 +82,16 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	if command != nil {
 		b.container.pending = newProcess(&b.container.continues)
 	}
-	if err := build.equip(pid, ends[0]); err != nil {
-		return nil, b.fail(err)
-	}
 	return b, nil
+}
+
+// Equip lets pid 1, which waits, create the parts that every container has, as they are on the host now. After an error,
+// such as that pid 1 was killed while it waited, the container is closed.
+func (p *Prepared) Equip() error {
+	if err := p.container.builder.equip(p.container.pid, p.container.ctl); err != nil {
+		return p.fail(err)
+	}
+	return nil
 }
 
 // Start completes the container with the rest of spec and runs the command, if there is one, as its first

@@ -35,20 +35,22 @@ func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 		b.makeEdge()
 	}
 	b.await()
-	pid, pidfd, b.thread, err = b.StartPID1(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID, b.host.birth)
+	pid, pidfd, b.thread, err = b.StartPID1(first, unix.CLONE_NEWUSER|unix.CLONE_NEWPID, b.host.birth)
 	if err != nil {
 		return 0, -1, cloneError(err)
 	}
 	return pid, pidfd, nil
 }
 
-// equip maps the ids of pid 1, whose process id is pid, and adds the system calls that create the parts that
-// every container has. ctl is the supervisor's end of the control socket.
+// equip maps the ids of pid 1, whose process id is pid, and adds the system calls that make its mount namespace and
+// create the parts that every container has. ctl is the supervisor's end of the control socket.
 func (b *builder) equip(pid, ctl int) error {
 	b.host.landlock = landlock.ABI() // here, as what LookAround finds: only steps after the fork need it
 	if err := b.LookAround(); err != nil {
 		return err
 	}
+	b.Stage = "making namespaces"
+	b.Do(unix.SYS_UNSHARE, launch.Num(unix.CLONE_NEWNS))
 	if b.spec.IDs != Same {
 		if err := b.MapIDs(pid); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/spf13/cobra"
 )
@@ -36,14 +37,16 @@ func newStandby(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactly("state directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return standby.Serve(cmd.Context(), func(job standby.Job) error {
+			var ahead supervise.Ahead
+			err := standby.Serve(cmd.Context(), func(job standby.Job) error {
 				e, err := a.openAsChild(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
 				// After a signal the process ends: it could not supervise another sandbox.
-				return errors.Join(e.Supervise.SuperviseJob(cmd.Context(), job), cmd.Context().Err())
-			})
+				return errors.Join(e.Supervise.SuperviseJob(cmd.Context(), job, &ahead), cmd.Context().Err())
+			}, func() { ahead.Begin(cmd.Context()) })
+			return errors.Join(err, ahead.Close())
 		},
 	}
 }

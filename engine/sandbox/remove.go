@@ -115,6 +115,25 @@ func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	return sb.Reclaim(ctx, d.ID, d)
 }
 
+// DiscardSoon does the same as [Store.DiscardHeld], but the [Background], if there is one, removes the trees and reports a
+// failure as a notice. On a disk that discards freed blocks at once, each of some fifteen files costs it 1 ms.
+func (sb *Store) DiscardSoon(ctx context.Context, h *catalog.Locked) error {
+	if sb.later == nil {
+		return sb.DiscardHeld(ctx, h)
+	}
+	d, err := sb.Unname(h)
+	if err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	sb.later.Do(func() {
+		if err := sb.Reclaim(ctx, d.ID, d); err != nil {
+			sb.notice(err.Error())
+		}
+	})
+	return nil
+}
+
 // Unname moves a locked sandbox to the catalogue's trash, which frees its name. [Store.Reclaim] or the next
 // garbage collection removes its trees. The lock passes to the result; after an error it is released.
 func (sb *Store) Unname(h *catalog.Locked) (catalog.Discarded, error) {

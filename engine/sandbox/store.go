@@ -17,17 +17,31 @@ type Store struct {
 	host    *hostfs.Host
 	events  *events.Log
 	sweeper []string
-	start   func(args []string) error
+	later   Background // or nil
 	collect func(ctx context.Context) error
 }
 
 // New returns the Store of the sandboxes in the catalogue cat. The Store appends events about sandboxes that
 // it makes and removes to log, and calls notice with texts for the user. sweeper is the command that starts a
-// garbage collection in the background, which start runs, now or soon; if start is nil, it is run at once. If
-// sweeper is empty, [Store.SweepLater] calls collect.
-func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), log *events.Log, sweeper []string, start func([]string) error, collect func(context.Context) error) *Store {
-	if start == nil {
-		start = func(args []string) error { return run.Detached(args, nil) }
+// garbage collection in the background, which later runs; if later is nil, it is run at once. If sweeper is empty,
+// [Store.SweepLater] calls collect.
+func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), log *events.Log, sweeper []string, later Background, collect func(context.Context) error) *Store {
+	return &Store{cat: cat, notice: notice, host: host, events: log, sweeper: sweeper, later: later, collect: collect}
+}
+
+// A Background does a part of removals later, in a program that removes many sandboxes. Its methods are safe for
+// concurrent use. After the process was killed, the next removal or garbage collection does the rest.
+type Background interface {
+	// Sweep starts the command line of a garbage collection, now or soon.
+	Sweep(args []string) error
+	// Do calls f in another goroutine, or at once where it has enough to do.
+	Do(f func())
+}
+
+// startSweep starts the command line of a garbage collection, now or soon.
+func (sb *Store) startSweep(args []string) error {
+	if sb.later == nil {
+		return run.Detached(args, nil)
 	}
-	return &Store{cat: cat, notice: notice, host: host, events: log, sweeper: sweeper, start: start, collect: collect}
+	return sb.later.Sweep(args)
 }

@@ -44,7 +44,7 @@ func (sb *Store) SweepLater(ctx context.Context) error {
 		return nil
 	}
 	args := append(append([]string{}, sb.sweeper...), sb.cat.Dir())
-	if err := sb.start(args); err != nil {
+	if err := sb.startSweep(args); err != nil {
 		return errs.With("starting to clean up", "", err, "snapfs gc")
 	}
 	return nil

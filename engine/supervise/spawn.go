@@ -110,12 +110,12 @@ func spawnError(name string, said []byte) error {
 // returns when the last process inside has ended. The parent process, which holds the sandbox's lock, waits for a
 // message on the pipe that is descriptor 3 here.
 func (sv *Manager) Supervise(ctx context.Context, name string) error {
-	return sv.SuperviseJob(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD})
+	return sv.SuperviseJob(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD}, nil)
 }
 
-// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another. After nil, nothing of
-// the sandbox is left in this process; an error may leave something.
-func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job) error {
+// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another, with an [Ahead] that is
+// not nil. After nil, nothing of the sandbox is left in this process; an error may leave something.
+func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, ahead *Ahead) error {
 	name, ready := job.Name, os.NewFile(uintptr(job.Ready), "ready")
 	refuse := func(err error) error {
 		msg, _ := exactjson.Encode(refusalOf(err))
@@ -136,7 +136,7 @@ func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job) error {
 	if err != nil {
 		return refuse(errors.Join(err, slot.Close()))
 	}
-	h, err := sv.startServing(ctx, held, slot)
+	h, err := sv.startServing(ctx, held, slot, ahead)
 	if err != nil {
 		return refuse(errors.Join(err, intent.End()))
 	}
@@ -151,7 +151,7 @@ func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job) error {
 
 // startServing starts the sandbox's container and opens the socket on which this supervisor serves clients. It enters
 // this process as the supervisor in the sandbox's catalogue entry. It takes over the admission slot.
-func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot) (*Supervisor, error) {
+func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot, ahead *Ahead) (*Supervisor, error) {
 	self, err := proc.Self()
 	if err = errors.Join(err, policy.BoundBySite(&held.Policy)); err != nil {
 		return nil, errors.Join(err, slot.Close())
@@ -162,7 +162,7 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	saved := held.StartSave() // the disk takes as long as the container
 	secrets, reading := hostfs.SearchSecrets(), sv.baseline.StartReading(ctx, &before)
 	var h *Supervisor
-	prepared, allowed, err := sv.Prepare(ctx, held.Workspace, held.Policy, nil, slot)
+	prepared, allowed, err := sv.prepareFirst(ctx, held.Record, slot, ahead)
 	if err == nil {
 		h, _, err = sv.Start(ctx, held.Record, prepared, allowed, secrets, nil)
 	}
@@ -269,6 +269,9 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	}
 	if sandbox.Expired(held.Record, catalog.Now()) {
 		return true, sv.removeExpired(ctx, held)
+	}
+	if sv.beingRemoved(held) {
+		return true, nil
 	}
 	sv.keyPoints.Settle(ctx, held, sv.SealAll)
 	sv.baseline.Settle(ctx, held.Record)

@@ -38,16 +38,25 @@ func (sv *Manager) end(ctx context.Context, rec *catalog.Record) error {
 		return err
 	}
 	announced := sv.cat.UnderWay(catalog.Supervising, rec.ID) // before the request: a later one is of another container
+	done := sv.standby.Done(rec.Name)
 	defer escalate(*rec.Supervisor)()
 	asked := time.Now()
 	_, err := sv.RequestEnd(ctx, rec, Request{Stop: true})
 	// A look at the process costs more than one at its announcement, and few are killed.
 	const most = 4 * time.Millisecond
-	for wait := 100 * time.Microsecond; supervises(announced, wait == most); wait = min(2*wait, most) { // until it has synced the trees
+	wait := 100 * time.Microsecond
+	if done != nil { // it reports its end
+		wait = most
+	}
+	for ; supervises(announced, wait == most); wait = min(2*wait, most) { // until it has synced the trees
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "stopping", Path: rec.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
-		time.Sleep(wait)
+		select {
+		case <-done:
+			done, wait = nil, 100*time.Microsecond
+		case <-time.After(wait):
+		}
 		if err == nil && time.Since(asked) > replyPoll { // a supervisor is in the record before it has its socket
 			asked = time.Now()
 			_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})

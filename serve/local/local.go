@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
@@ -47,13 +48,13 @@ type Options struct {
 // [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	var pool *standby.Pool
-	var sweepLater func([]string) error
+	var background sandbox.Background
 	if o.Server != nil {
-		pool, sweepLater = o.Server.pool, o.Server.sweepTimer.later
+		pool, background = o.Server.pool, o.Server
 	}
 	e, err := engine.Open(ctx, engine.Config{
 		Standby:    pool,
-		SweepLater: sweepLater,
+		Background: background,
 		Later:      o.Later,
 		State:      o.State,
 		Drivers:    all.Drivers,

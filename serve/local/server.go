@@ -10,25 +10,49 @@ import (
 )
 
 // A Server holds what a server, which opens the engine anew for each request, keeps from one request to the
-// next: processes that supervise one sandbox after another, and the time of the last garbage collection. None
-// of it is state: the server may be killed at any time.
+// next: processes that supervise one sandbox after another, removed sandboxes whose files it deletes, and the time of
+// the last garbage collection. None of it is state: the server may be killed at any time.
 type Server struct {
 	pool       *standby.Pool
 	sweepTimer *sweepTimer
+	slots      chan struct{} // one for each call of Do that runs in the background
+	running    sync.WaitGroup
+}
+
+// maxBackground is how many functions [Server.Do] runs at once. They mostly wait for the disk.
+const maxBackground = 16
+
+// Sweep starts the garbage collection with the command line args now, or when the interval since the last has passed.
+func (s *Server) Sweep(args []string) error { return s.sweepTimer.later(args) }
+
+// Do calls f in the background, where [Server.Close] waits for it, or at once if maxBackground functions run there.
+func (s *Server) Do(f func()) {
+	select {
+	case s.slots <- struct{}{}:
+		s.running.Go(func() {
+			defer func() { <-s.slots }()
+			f()
+		})
+	default:
+		f()
+	}
 }
 
 // NewServer returns a Server for the engine of a state directory; program is the path of snapfs. The caller
 // calls Close.
 func NewServer(state, program string) *Server {
 	return &Server{
+		slots:      make(chan struct{}, maxBackground),
 		pool:       standby.New([]string{program, "standby", state}, max(2, runtime.NumCPU())),
 		sweepTimer: &sweepTimer{interval: sweepInterval, start: func(args []string) error { return run.Detached(args, nil) }},
 	}
 }
 
-// Close ends the processes that wait for a sandbox, and starts a garbage collection that was put off.
+// Close ends the processes that wait for a sandbox, waits for the functions that run in the background, and starts a
+// garbage collection that was put off.
 func (s *Server) Close() {
 	s.pool.Close()
+	s.running.Wait()
 	s.sweepTimer.close()
 }
 

@@ -3,6 +3,7 @@ package local
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -44,6 +45,29 @@ func TestCollectionsOfOneIntervalAreOne(t *testing.T) {
 	s.close()
 	if got := r.list(); len(got) != 2 {
 		t.Errorf("%d collections after a second end", len(got))
+	}
+}
+
+// TestTheServerDoesOnlySoMuchInTheBackground: beyond that, the caller does it. Close waits for the rest.
+func TestTheServerDoesOnlySoMuchInTheBackground(t *testing.T) {
+	s := NewServer(t.TempDir(), "/none")
+	hold := make(chan struct{})
+	var done, inBackground atomic.Int32
+	for range maxBackground {
+		s.Do(func() {
+			<-hold
+			inBackground.Add(1)
+			done.Add(1)
+		})
+	}
+	s.Do(func() { done.Add(1) })
+	if n := done.Load(); n != 1 {
+		t.Errorf("%d functions have ended, want the one that had no room in the background", n)
+	}
+	close(hold)
+	s.Close()
+	if n := inBackground.Load(); n != maxBackground {
+		t.Errorf("the server closed after %d of %d functions", n, maxBackground)
 	}
 }
 

@@ -25,7 +25,8 @@ type Pool struct {
 	idleTime time.Duration
 
 	mu     sync.Mutex
-	idle   []*supervisor // the most recently used is last
+	idle   []*supervisor          // the most recently used is last
+	busy   map[string]*supervisor // by the name of the sandbox
 	closed bool
 }
 
@@ -35,6 +36,8 @@ type supervisor struct {
 	conn    *net.UnixConn
 	expiry  *time.Timer   // while it waits
 	ended   chan struct{} // closed when it has ended and was reaped
+	sandbox string        // which it supervises; "" while it waits
+	done    chan struct{} // closed when it supervises the sandbox no more
 }
 
 // defaultIdleTime is how long a supervisor process waits for its next sandbox before the Pool ends it.
@@ -43,7 +46,7 @@ const defaultIdleTime = time.Minute
 // New returns a Pool of processes that the command line program starts; their main function is [Serve]. At
 // most most processes wait at once. It starts none yet.
 func New(program []string, most int) *Pool {
-	return &Pool{program: program, most: most, idleTime: defaultIdleTime}
+	return &Pool{program: program, most: most, idleTime: defaultIdleTime, busy: map[string]*supervisor{}}
 }
 
 // Start lets a process that waits supervise the sandbox called name, and starts a process if none waits. The
@@ -52,7 +55,7 @@ func New(program []string, most int) *Pool {
 func (p *Pool) Start(name string, log, ready, lock, slot *os.File) error {
 	rights := syscall.UnixRights(int(log.Fd()), int(ready.Fd()), int(lock.Fd()), int(slot.Fd()))
 	for s := p.take(); s != nil; s = p.take() {
-		if s.send(name, rights) == nil {
+		if p.send(s, name, rights) == nil {
 			return nil
 		}
 		s.hangUp() // it was killed while it waited
@@ -61,16 +64,52 @@ func (p *Pool) Start(name string, log, ready, lock, slot *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := s.send(name, rights); err != nil {
+	if err := p.send(s, name, rights); err != nil {
 		s.hangUp()
 		return err
 	}
 	return nil
 }
 
-func (s *supervisor) send(name string, rights []byte) error {
+// send lets the process s, which waits no more, supervise the sandbox called name.
+func (p *Pool) send(s *supervisor, name string, rights []byte) error {
+	p.mu.Lock()
+	s.sandbox, s.done = name, make(chan struct{})
+	p.busy[name] = s
+	p.mu.Unlock()
 	_, _, err := s.conn.WriteMsgUnix([]byte(name), rights, nil)
+	if err != nil {
+		p.finish(s)
+	}
 	return err
+}
+
+// finish notes that the process s supervises no sandbox any more.
+func (p *Pool) finish(s *supervisor) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.sandbox == "" {
+		return
+	}
+	if p.busy[s.sandbox] == s { // a later sandbox may have the name
+		delete(p.busy, s.sandbox)
+	}
+	s.sandbox = ""
+	close(s.done)
+}
+
+// Done returns a channel that is closed when the process that supervises the sandbox called name now has finished with
+// it, or has ended. It returns nil if no process of the pool supervises it, and if p is nil.
+func (p *Pool) Done(name string) <-chan struct{} {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.busy[name]; s != nil {
+		return s.done
+	}
+	return nil
 }
 
 // hangUp closes the connection to the process. A process without a sandbox then ends at once, one with a sandbox
@@ -102,8 +141,10 @@ func (p *Pool) follow(s *supervisor) {
 		if err != nil || n == 0 {
 			break
 		}
+		p.finish(s)
 		p.put(s)
 	}
+	p.finish(s)
 	p.drop(s)
 	s.hangUp()
 	_, _ = s.process.Wait() // its error would be that there is no such process

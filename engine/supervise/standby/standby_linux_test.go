@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 			err = errors.New("it fails")
 		}
 		return errors.Join(err, lock.Close(), syscall.Close(j.Slot))
-	})
+	}, func() {})
 	if err != nil {
 		os.Exit(1)
 	}
@@ -173,6 +173,32 @@ func TestAKilledProcessIsReplaced(t *testing.T) {
 	if second, _ := b.start("two"); first == second {
 		t.Errorf("process %d again", first)
 	}
+}
+
+func TestThePoolKnowsWhoIsDone(t *testing.T) {
+	b := newBed(t, 2)
+	if b.Done("holds") != nil || (*Pool)(nil).Done("holds") != nil {
+		t.Error("a process supervises a sandbox that was never started")
+	}
+	pid, hold := b.start("holds")
+	done := b.Done("holds")
+	select {
+	case <-done:
+		t.Error("done at once")
+	default:
+	}
+	hold.Close()
+	<-done
+	if b.Done("holds") != nil {
+		t.Error("a process supervises a sandbox that has ended")
+	}
+	b.awaitWaiting(1)
+	again, _ := b.start("holds")
+	done = b.Done("holds")
+	if err := syscall.Kill(again, syscall.SIGKILL); err != nil || again != pid {
+		t.Fatal(again, pid, err)
+	}
+	<-done
 }
 
 func TestProcessesEndWithThePool(t *testing.T) {

@@ -1,0 +1,91 @@
+//go:build linux
+
+package api
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// namespace returns the namespace of this kind in which the process pid is, "" if the process has ended.
+func namespace(pid int, kind string) string {
+	ns, _ := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/" + kind)
+	return ns
+}
+
+// waiting waits until a supervisor of the server has begun a container, and returns its pid 1.
+func (d *desk) waiting(server int, but ...proc.Process) (pid1 proc.Process) {
+	d.t.Helper()
+	waitFor(d.t, "a container that waits for its sandbox", func() bool {
+		for _, supervisor := range childrenOf(d.t, server) {
+			for _, pid1 = range childrenOf(d.t, supervisor.PID) {
+				if n := namespace(pid1.PID, "net"); n != "" && n != namespace(os.Getpid(), "net") && !slices.Contains(but, pid1) {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	return pid1
+}
+
+// TestTheNextSandboxGetsTheContainerThatWaits: after a sandbox, its supervisor begins a container for the next. It has no
+// mounts, which would keep filesystems of the host busy, until a sandbox with the same policy gets it. It costs some 0.5 s.
+func TestTheNextSandboxGetsTheContainerThatWaits(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	d := newState(t)
+	server := d.serve()
+	d.spawn(server)
+	d.make("t1")
+	d.exec("t1", "true")
+	pid1 := d.waiting(server.Process.Pid)
+	if got, want := namespace(pid1.PID, "mnt"), namespace(os.Getpid(), "mnt"); got != want {
+		t.Errorf("the container that waits has the mounts of %s, the host those of %s", got, want)
+	}
+
+	d.make("t2")
+	r, err := d.try(t.Context(), "POST", "/v1/sandboxes/t2/exec", map[string]any{"command": "echo started; exec sleep 600"}, "Accept", ndjsonType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if _, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if !proc.Alive(pid1) || namespace(pid1.PID, "mnt") == namespace(os.Getpid(), "mnt") {
+		t.Error("the next sandbox has not got the container that waited")
+	}
+
+	d.make("t3")
+	d.exec("t3", "true")
+	other := d.waiting(server.Process.Pid, pid1)
+	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t4", "network": "host"})
+	if r := d.exec("t4", "true"); r.Exit != 0 {
+		t.Errorf("%+v", r)
+	}
+	waitFor(t, "the end of the container that did not fit", func() bool { return !proc.Alive(other) })
+}
+
+// TestTheFilesOfARemovedSandboxAreDeletedSoon: the server deletes them after its answer. It costs some 0.1 s.
+func TestTheFilesOfARemovedSandboxAreDeletedSoon(t *testing.T) {
+	d := newDesk(t)
+	for range 3 {
+		d.make("t1") // the name is free at once
+		call(d.c.RemoveSandboxWithResponse(t.Context(), "t1")).is(d, 204)
+	}
+	waitFor(t, "the end of the deletions", func() bool {
+		left, err := os.ReadDir(filepath.Join(d.state, "trash"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left) == 0
+	})
+}
