@@ -1,0 +1,65 @@
+package notifier
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A waiter waits for the system calls that a seccomp filter stops.
+//
+// Go's scheduler takes a goroutine's right to execute Go code from it after 20 µs in a system call, by a thread that it
+// wakes for that, and that the goroutine wakes again when it returns. These two take several times the processor time
+// of an observation. So where calls follow one another within dense, the waiter keeps the right, which is one of
+// GOMAXPROCS, while it waits, for at most dense. A collection of garbage need not wait that long: it sends the thread a
+// signal, which interrupts the waiting.
+type waiter struct {
+	listener int
+	last     time.Time // when the last call was there
+	keep     bool      // the last two calls followed one another within dense
+}
+
+// dense is the time between two stopped calls below which the next one is expected at once.
+const dense = 5 * time.Millisecond
+
+func newWaiter(listener int) *waiter { return &waiter{listener: listener} }
+
+// next waits until the kernel has a notification of a system call that the filter has stopped. It returns false when no
+// process with the filter is left.
+func (w *waiter) next() bool {
+	for {
+		events, err := w.poll()
+		switch {
+		case err == unix.EINTR, err == nil && events == 0:
+		case err != nil:
+			return false
+		case events&unix.POLLIN != 0:
+			now := time.Now()
+			w.keep = now.Sub(w.last) < dense && runtime.GOMAXPROCS(0) > 1
+			w.last = now
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// poll waits for events of the filter's descriptor, for at most the time dense if the waiter keeps the right to execute
+// Go code; then it returns none, and the next poll waits without that right.
+func (w *waiter) poll() (events int16, err error) {
+	fds := [1]unix.PollFd{{Fd: int32(w.listener), Events: unix.POLLIN}}
+	if !w.keep {
+		_, err = unix.Poll(fds[:], -1)
+		return fds[0].Revents, err
+	}
+	timeout := unix.NsecToTimespec(int64(dense))
+	n, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1, uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	w.keep = n > 0
+	return fds[0].Revents, nil
+}
