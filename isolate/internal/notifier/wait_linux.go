@@ -13,19 +13,20 @@ import (
 //
 // Go's scheduler takes a goroutine's right to execute Go code from it after 20 µs in a system call, by a thread that it
 // wakes for that, and that the goroutine wakes again when it returns. These two take several times the processor time
-// of an observation. So where calls follow one another within dense, the waiter keeps the right, which is one of
-// GOMAXPROCS, while it waits, for at most dense. A collection of garbage need not wait that long: it sends the thread a
-// signal, which interrupts the waiting.
+// of an observation. So where calls follow one another within the time dense, the waiter keeps the right, which is one
+// of GOMAXPROCS, while it waits, for at most dense. A collection of garbage need not wait that long: it sends the thread
+// a signal, which interrupts the waiting.
 type waiter struct {
 	listener int
+	dense    time.Duration
 	last     time.Time // when the last call was there
 	keep     bool      // the last two calls followed one another within dense
 }
 
-// dense is the time between two stopped calls below which the next one is expected at once.
-const dense = 5 * time.Millisecond
-
-func newWaiter(listener int) *waiter { return &waiter{listener: listener} }
+// newWaiter returns a waiter for the calls that the filter with the descriptor listener stops.
+func newWaiter(listener int) *waiter {
+	return &waiter{listener: listener, dense: 20 * time.Millisecond}
+}
 
 // next waits until the kernel has a notification of a system call that the filter has stopped. It returns false when no
 // process with the filter is left.
@@ -38,7 +39,7 @@ func (w *waiter) next() bool {
 			return false
 		case events&unix.POLLIN != 0:
 			now := time.Now()
-			w.keep = now.Sub(w.last) < dense && runtime.GOMAXPROCS(0) > 1
+			w.keep = now.Sub(w.last) < w.dense && runtime.GOMAXPROCS(0) > 1
 			w.last = now
 			return true
 		default:
@@ -55,7 +56,7 @@ func (w *waiter) poll() (events int16, err error) {
 		_, err = unix.Poll(fds[:], -1)
 		return fds[0].Revents, err
 	}
-	timeout := unix.NsecToTimespec(int64(dense))
+	timeout := unix.NsecToTimespec(int64(w.dense))
 	n, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1, uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
 	if errno != 0 {
 		return 0, errno
