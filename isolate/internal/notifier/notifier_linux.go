@@ -196,6 +196,7 @@ func Serve(listener int, acts Act, observed func(Call) bool) {
 	}
 	_ = unix.IoctlSetInt(listener, setFlags, syncWakeUp) // an older kernel wakes Serve and the process later
 	n, r, wait := new(notification), new(reply), newWaiter(listener)
+	defer wait.setKeep(false)
 	var all []Call
 	for wait.next() {
 		*n = notification{} // the kernel requires zeros

@@ -2,6 +2,7 @@ package notifier
 
 import (
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -14,13 +15,27 @@ import (
 // Go's scheduler takes a goroutine's right to execute Go code from it after 20 µs in a system call, by a thread that it
 // wakes for that, and that the goroutine wakes again when it returns. These two take several times the processor time
 // of an observation. So where calls follow one another within the time dense, the waiter keeps the right, which is one
-// of GOMAXPROCS, while it waits, for at most dense. A collection of garbage need not wait that long: it sends the thread
-// a signal, which interrupts the waiting.
+// of GOMAXPROCS, while it waits, for at most dense; of all waiters of this process only one does. A collection of
+// garbage need not wait that long: it sends the thread a signal, which interrupts the waiting.
 type waiter struct {
 	listener int
 	dense    time.Duration
 	last     time.Time // when the last call was there
-	keep     bool      // the last two calls followed one another within dense
+	keep     bool      // keep the right to execute Go code
+}
+
+// kept is set while a waiter keeps the right to execute Go code.
+var kept atomic.Bool
+
+// setKeep makes the waiter keep the right to execute Go code while it waits, unless another one does, or no longer.
+func (w *waiter) setKeep(keep bool) {
+	switch {
+	case keep && !w.keep:
+		w.keep = kept.CompareAndSwap(false, true)
+	case !keep && w.keep:
+		w.keep = false
+		kept.Store(false)
+	}
 }
 
 // newWaiter returns a waiter for the calls that the filter with the descriptor listener stops.
@@ -29,7 +44,7 @@ func newWaiter(listener int) *waiter {
 }
 
 // next waits until the kernel has a notification of a system call that the filter has stopped. It returns false when no
-// process with the filter is left.
+// process with the filter is left; the caller calls setKeep(false) then.
 func (w *waiter) next() bool {
 	for {
 		events, err := w.poll()
@@ -39,7 +54,7 @@ func (w *waiter) next() bool {
 			return false
 		case events&unix.POLLIN != 0:
 			now := time.Now()
-			w.keep = now.Sub(w.last) < w.dense && runtime.GOMAXPROCS(0) > 1
+			w.setKeep(now.Sub(w.last) < w.dense && runtime.GOMAXPROCS(0) > 1)
 			w.last = now
 			return true
 		default:
@@ -61,6 +76,6 @@ func (w *waiter) poll() (events int16, err error) {
 	if errno != 0 {
 		return 0, errno
 	}
-	w.keep = n > 0
+	w.setKeep(n > 0)
 	return fds[0].Revents, nil
 }

@@ -16,10 +16,13 @@ func waiting(t *testing.T, keep bool) (end *os.File, next chan bool) {
 		t.Fatal(err)
 	}
 	w := newWaiter(int(r.Fd()))
-	w.dense, w.keep = time.Hour, keep
+	w.dense = time.Hour
+	w.setKeep(keep)
 	next = make(chan bool)
 	go func() {
-		next <- w.next()
+		came := w.next()
+		w.setKeep(false)
+		next <- came
 		r.Close()
 	}()
 	return end, next
@@ -55,4 +58,20 @@ func TestWaitingEndsWithTheFilter(t *testing.T) {
 			t.Errorf("keep %v: it waits for more", keep)
 		}
 	}
+}
+
+// TestOneWaiterKeepsTheRight: with as many waiters as processors, each with frequent calls, no other goroutine would run.
+func TestOneWaiterKeepsTheRight(t *testing.T) {
+	one, other := newWaiter(-1), newWaiter(-1)
+	one.setKeep(true)
+	other.setKeep(true)
+	if !one.keep || other.keep {
+		t.Errorf("the first waiter keeps it: %v, the second: %v", one.keep, other.keep)
+	}
+	other.setKeep(false)
+	one.setKeep(false)
+	if other.setKeep(true); !other.keep {
+		t.Error("the second waiter does not keep it after the first one")
+	}
+	other.setKeep(false)
 }
