@@ -24,17 +24,17 @@ type waiter struct {
 	keep     bool      // keep the right to execute Go code
 }
 
-// kept is set while a waiter keeps the right to execute Go code.
-var kept atomic.Bool
+// taken is set while a waiter keeps the right to execute Go code.
+var taken atomic.Bool
 
 // setKeep makes the waiter keep the right to execute Go code while it waits, unless another one does, or no longer.
 func (w *waiter) setKeep(keep bool) {
 	switch {
 	case keep && !w.keep:
-		w.keep = kept.CompareAndSwap(false, true)
+		w.keep = taken.CompareAndSwap(false, true)
 	case !keep && w.keep:
 		w.keep = false
-		kept.Store(false)
+		taken.Store(false)
 	}
 }
 
