@@ -61,11 +61,17 @@ func (a Amounts) Jobs() []Job {
 	}
 }
 
-// The names of two jobs that do one thing many times, and how many times.
-const (
-	Executions, Executed = "executions", 100
-	Openings, Opened     = "openings", 2_000
-)
+// Executions is the name of the job that executes true(1) [Executed] times.
+const Executions = "executions"
+
+// Executed is how many programs the job [Executions] executes.
+const Executed = 100
+
+// Openings is the name of the job that opens a file for reading [Opened] times.
+const Openings = "openings"
+
+// Opened is how many times the job [Openings] opens a file.
+const Opened = 2_000
 
 func executions(ctx context.Context, dir string) error {
 	for range Executed {
