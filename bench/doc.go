@@ -72,8 +72,11 @@ const kindRecord = "evidence"
 // kindProxy is the name, in Options.Only, of the checks of [Gate] on requests through a sandbox's network proxy.
 const kindProxy = "proxy"
 
+// kindRules is the name, in Options.Only, of the checks of [Gate] on what the rules of [tools] and [data] cost.
+const kindRules = "rules"
+
 // judgedKinds returns the names of the kinds that only [Gate] measures.
-func judgedKinds() []string { return []string{kindGrowth, kindDepth, kindRecord, kindProxy} }
+func judgedKinds() []string { return []string{kindGrowth, kindDepth, kindRecord, kindProxy, kindRules} }
 
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
 func Kinds() []string {

@@ -118,7 +118,7 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	}
 	defer func() { err = errors.Join(err, r.closeBouts()) }()
 	topics := []func() []check{
-		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.recordChecks, r.proxyChecks, r.pointChecks, r.boundChecks,
+		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.ruleChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.recordChecks, r.proxyChecks, r.pointChecks, r.boundChecks,
 	}
 	if len(l.Only) > 0 {
 		topics = nil
@@ -130,6 +130,9 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 		}
 		if l.wants(kindRecord) {
 			topics = append(topics, r.recordChecks, r.pointChecks)
+		}
+		if l.wants(kindRules) {
+			topics = append(topics, r.ruleChecks)
 		}
 		if l.wants(kindProxy) {
 			topics = append(topics, r.proxyChecks)

@@ -67,43 +67,43 @@ func (c *Container) observe(listener int) {
 	if err != nil {
 		root = -1 // no program is observed, no read and no write
 	}
-	observer, finder := c.builder.spec.Observe, new(notifier.ProgramFinder)
+	observer, tree := c.builder.spec.Observe, notifier.NewTree(root)
 	c.observing.Go(func() {
-		notifier.Serve(listener, observer.acts(), func(call notifier.Call) bool { return c.observeCall(finder, root, call) })
+		notifier.Serve(listener, observer.acts(), func(call notifier.Call) bool { return c.observeCall(tree, call) })
+		tree.Close()
 		if root >= 0 {
 			unix.Close(root)
 		}
 	})
 }
 
-// observeCall passes one observed system call to [Spec.Observe], with its paths in the container with this root. It
-// returns false if the call must fail.
-func (c *Container) observeCall(finder *notifier.ProgramFinder, root int, call notifier.Call) bool {
+// observeCall passes one observed system call to [Spec.Observe], with its paths in the container's tree. It returns
+// false if the call must fail.
+func (c *Container) observeCall(tree *notifier.Tree, call notifier.Call) bool {
 	o := Observed{PID: call.PID}
 	switch call.Act {
 	case notifier.Look:
 		o.Act, o.Path = ActLookup, call.Path
 	case notifier.Execute:
-		return c.observeProgram(finder, root, call.PID, call.Path)
+		return c.observeProgram(tree, call.PID, call.Path)
 	case notifier.Read:
-		o.Act, o.Path = ActRead, call.Read(root)
+		o.Act, o.Path = ActRead, call.Read(tree)
 	case notifier.Move:
 		o.Act = ActMove
-		o.Path, o.To = call.Moved(root)
+		o.Path, o.To = call.Moved(tree)
 	case notifier.SetAttr:
-		o.Act, o.Path = ActSetAttr, call.Written(root)
+		o.Act, o.Path = ActSetAttr, call.Written(tree)
 	default:
-		o.Act, o.Path = ActWrite, call.Written(root)
+		o.Act, o.Path = ActWrite, call.Written(tree)
 	}
 	return o.Path == "" || c.builder.spec.Observe.Call(o)
 }
 
 // observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in
-// the container with this root, and the interpreters that the kernel starts for it. It returns false if the execution
-// must fail.
-func (c *Container) observeProgram(finder *notifier.ProgramFinder, root, pid int, path string) bool {
+// the container's tree, and the interpreters that the kernel starts for it. It returns false if the execution must fail.
+func (c *Container) observeProgram(tree *notifier.Tree, pid int, path string) bool {
 	all := true
-	for _, program := range finder.Programs(root, path) {
+	for _, program := range tree.Programs(path) {
 		all = c.builder.spec.Observe.Call(Observed{PID: pid, Act: ActExec, Path: program}) && all
 	}
 	return all
@@ -121,5 +121,7 @@ func (c *Container) observeStart(p *Process, path, dir string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.observeProgram(new(notifier.ProgramFinder), c.root, p.HostPID(), path)
+	tree := notifier.NewTree(c.root)
+	defer tree.Close()
+	c.observeProgram(tree, p.HostPID(), path)
 }

@@ -3,9 +3,11 @@
 package isolate
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -226,6 +228,38 @@ func TestAnObservedContainerEndsAfterItsObserver(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// TestAnObservedCommandIsFoundInPath: a command is found in its PATH, or the error says why not, as without an observer.
+func TestAnObservedCommandIsFoundInPath(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		if !Observes() {
+			treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
+		}
+		var all seen
+		spec.Observe = &Observer{Programs: true, Call: all.add}
+		container := open(t, spec)
+		for _, c := range []struct {
+			name, path string
+			want       error
+		}{
+			{"true", "/absent:/etc:/usr/bin", nil},
+			{"true", "/absent:/etc/passwd:/etc", syscall.ENOENT},
+			{"passwd", "/absent:/etc", syscall.EACCES},
+		} {
+			_, err := container.Exec(t.Context(), Command{Args: []string{c.name}, Env: []string{"PATH=" + c.path}, Dir: "/"})
+			var refused *CommandError
+			if errors.As(err, &refused) {
+				err = refused.Errno
+			}
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s in %s: %v, want %v", c.name, c.path, err, c.want)
+			}
+		}
+		if _, program := all.has("", "/usr/bin/true"); !program {
+			t.Error("the execution of /usr/bin/true was not observed")
 		}
 	})
 }

@@ -159,9 +159,18 @@ func (b *builder) execute(c Command) execResult {
 	if c.Guarded != "" {
 		return b.executeGuarded(c, argv, envp, l)
 	}
-	for _, p := range candidates(c.Args[0], c.Env) {
-		try := b.NewCell(0)
-		b.Do(unix.SYS_EXECVE, b.Str(p), argv, envp).To(try).IgnoreErrors()
+	all := candidates(c.Args[0], c.Env)
+	observed := b.spec.Observe != nil && !b.spec.Observe.Files && len(all) > 1
+	for _, p := range all {
+		try, path := b.NewCell(0), b.Str(p)
+		var exists launch.Step
+		if observed { // execve(2) would wait for the observer even where there is no file
+			exists = b.Do(unix.SYS_FACCESSAT, launch.Num(unix.AT_FDCWD), path, launch.Num(unix.F_OK)).To(try)
+		}
+		b.Do(unix.SYS_EXECVE, path, argv, envp).To(try).IgnoreErrors()
+		if observed {
+			exists.Expect(b.Jump())
+		}
 		l.tries, l.paths = append(l.tries, try), append(l.paths, p)
 		closed := launch.Cell(0)
 		if b.spec.IDs == Same && p != c.Args[0] {

@@ -75,7 +75,7 @@ measures the backends of root and of an ordinary user.`,
 	f.BoolVar(&b.o.Full, "full", false, "measure a tree of a million files too")
 	f.BoolVar(&b.o.Quick, "quick", false, "measure too little to be believed: a test of the benchmark")
 	f.BoolVar(&b.o.InMemory, "in-memory", false, "measure on an ext4 in memory, so that no disk has a part in it (as root)")
-	f.StringSliceVar(&b.o.Only, "only", nil, "measure only these `kinds`: "+strings.Join(bench.Kinds(), ", ")+" (growth, depth, evidence and proxy with --gate)")
+	f.StringSliceVar(&b.o.Only, "only", nil, "measure only these `kinds`: "+strings.Join(bench.Kinds(), ", ")+" (growth, depth, evidence, proxy and rules with --gate)")
 	f.BoolVar(&b.json, "json", false, "print results as JSON")
 	f.BoolVar(&b.markdown, "markdown", false, "print promises as rows of BENCHMARKS.md too, as other results are")
 	f.StringVarP(&b.file, "output", "o", "", "write the result to this `file`")

@@ -94,8 +94,9 @@ type Log struct {
 
 	recorded *recorder // nil: no read is recorded
 
-	looking sync.Mutex
-	exist   map[string]bool // which of these paths the host has, by path; only those that were asked for
+	looking   sync.Mutex
+	exist     map[string]bool // which of these paths the host has, by path; only those that were asked for
+	forbidden map[string]bool // whether each of these programs is refused, by path
 
 	mu       sync.Mutex
 	list     []Attempt
@@ -290,8 +291,28 @@ func (l *Log) hiddenAt(path string) string {
 }
 
 // refused reports whether the profile of the sandbox forbids executing a program. program is its path after
-// symbolic links.
+// symbolic links. It looks at the rules once for each of the first maxPrograms programs.
 func (l *Log) refused(program string) bool {
+	l.looking.Lock()
+	is, known := l.forbidden[program]
+	l.looking.Unlock()
+	if known {
+		return is
+	}
+	is = l.forbids(program)
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	if l.forbidden == nil {
+		l.forbidden = map[string]bool{}
+	}
+	if len(l.forbidden) < maxPrograms {
+		l.forbidden[program] = is
+	}
+	return is
+}
+
+// forbids is refused for a program that was not executed before.
+func (l *Log) forbids(program string) bool {
 	if l.ruleOf(program, l.deny) != "" {
 		return true
 	}

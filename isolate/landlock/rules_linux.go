@@ -76,8 +76,7 @@ func (r Rules) Add(im *launch.Image, programs ...launch.Cell) launch.Cell {
 			b.allow(p, rights{execute, execute})
 		}
 		for _, fd := range programs {
-			_, last := b.rule("", fd, execute|read.file)
-			last.Tolerate(unix.EBADF)
+			b.rule(fd, execute|read.file).Tolerate(unix.EBADF)
 		}
 	}
 	if r.Readable != nil {
@@ -94,10 +93,12 @@ func (r Rules) Add(im *launch.Image, programs ...launch.Cell) launch.Cell {
 	return b.rules
 }
 
-// A builder adds the system calls that make a Landlock ruleset, whose descriptor is in rules, to an image.
+// A builder adds the system calls that make a Landlock ruleset, whose descriptor is in rules, to an image. how is the
+// argument of openat2(2) that all rules share.
 type builder struct {
 	*launch.Image
 	rules launch.Cell
+	how   launch.Arg
 }
 
 // rights are those that a list gives to a directory with everything below it, and to a file.
@@ -129,36 +130,51 @@ func onHost() (paths []string) {
 }
 
 // allow adds the system calls that add a rule with these rights for path to the ruleset, if the path exists. A path with
-// a symbolic link gets no rule, because a command of an earlier container may have made the link.
+// a symbolic link gets no rule, because a command of an earlier container may have made the link. Of a package with many
+// programs each has a rule, so that it is few steps: one that opens the path, one that adds the rule, and one that closes
+// it. The kernel refuses to add one for a path that was not opened (EBADF).
 func (b *builder) allow(path string, rights rights) {
-	name, how := b.Str(path), b.Words(unix.O_PATH|unix.O_CLOEXEC, 0, unix.RESOLVE_NO_SYMLINKS)
+	name := b.Str(path)
+	if b.how.V == 0 {
+		b.how = b.Words(unix.O_PATH|unix.O_CLOEXEC, 0, unix.RESOLVE_NO_SYMLINKS)
+	}
+	at, fd := b.attr(rights.directory)
 	open := func() launch.Step {
-		return b.Do(unix.SYS_OPENAT2, launch.Num(unix.AT_FDCWD), name, how, launch.Num(unix.SizeofOpenHow)).Path(path)
+		return b.Do(unix.SYS_OPENAT2, launch.Num(unix.AT_FDCWD), name, b.how, launch.Num(unix.SizeofOpenHow)).Path(path).To(fd)
 	}
-	once := open().Tolerate(unix.ENOENT, unix.EACCES) // a step can tolerate only two errors
-	fd := once.Result()
-	again := open().Tolerate(unix.ELOOP, unix.ENOTDIR).To(fd)
-	there := b.Do(launch.Load, b.Of(fd))
-	once.Next(there).Zero(there).Expect(again)
-	_, first := b.rule(path, fd, rights.directory)
-	closing := b.Do(unix.SYS_CLOSE, b.Of(fd))
-	done := b.Jump()
-	there.Expect(done)
-	if rights.directory == rights.file {
-		return
-	}
+	first := open().Tolerate(unix.ENOENT, unix.EACCES) // a step can tolerate only two errors
+	add := b.add(path, at).Tolerate(unix.EBADF)
+	closing := b.Do(unix.SYS_CLOSE, b.Of(fd)).Tolerate(unix.EBADF)
 	b.Last = 0
-	retry, second := b.rule(path, fd, rights.file) // the kernel refuses rights of directories for a file (EINVAL)
-	second.Next(closing).Zero(closing)
-	first.Expect(retry)
-	b.Last = done.At
+	again := open().Tolerate(unix.ELOOP, unix.ENOTDIR)
+	again.Next(add).Zero(add)
+	first.Expect(again)
+	if rights.directory != rights.file { // the kernel refuses rights of directories for a file (EINVAL)
+		at, second := b.attr(rights.file)
+		retry := b.Do(launch.Load, b.Of(fd)).To(second)
+		b.add(path, at).Next(closing).Zero(closing)
+		add.Expect(retry)
+	}
+	b.Last = closing.At
 }
 
-// rule adds the system calls that give the ruleset a rule with the rights access for path, which is open as fd. It
-// returns the first and the last of them.
-func (b *builder) rule(path string, fd launch.Cell, access uint64) (first, last launch.Step) {
-	at := b.Take(16) // struct landlock_path_beneath_attr, packed: the rights, then the descriptor
+// rule adds the system calls that give the ruleset a rule with the rights access for the file that is open as fd. It
+// returns the last of them.
+func (b *builder) rule(fd launch.Cell, access uint64) launch.Step {
+	at, own := b.attr(access)
+	b.Do(launch.Load, b.Of(fd)).To(own)
+	return b.add("", at)
+}
+
+// attr reserves a struct landlock_path_beneath_attr, which is packed, with the rights access. It returns where that is, and
+// the cell for the descriptor.
+func (b *builder) attr(access uint64) (at int, fd launch.Cell) {
+	at = b.Take(16)
 	b.Put64(at, access)
-	first = b.Do(launch.Load, b.Of(fd)).To(launch.Cell(at + 8))
-	return first, b.Do(unix.SYS_LANDLOCK_ADD_RULE, b.Of(b.rules), launch.Num(unix.LANDLOCK_RULE_PATH_BENEATH), launch.Num(b.Addr(at)), launch.Num(0)).Path(path)
+	return at, launch.Cell(at + 8)
+}
+
+// add adds the system call that gives the ruleset the rule at the offset at, for path.
+func (b *builder) add(path string, at int) launch.Step {
+	return b.Do(unix.SYS_LANDLOCK_ADD_RULE, b.Of(b.rules), launch.Num(unix.LANDLOCK_RULE_PATH_BENEATH), launch.Num(b.Addr(at)), launch.Num(0)).Path(path)
 }

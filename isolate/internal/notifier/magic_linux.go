@@ -12,6 +12,9 @@ import (
 // returns as it is.
 func (call Call) followed() Call {
 	path := call.Path
+	if !strings.HasPrefix(path, "/proc/") && !strings.HasPrefix(path, "/dev/") {
+		return call
+	}
 	switch path {
 	case "/dev/stdin":
 		path = "/dev/fd/0"

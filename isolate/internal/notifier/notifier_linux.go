@@ -195,15 +195,17 @@ func Serve(listener int, acts Act, observed func(Call) bool) {
 		byNumber[c.number] = append(byNumber[c.number], c)
 	}
 	_ = unix.IoctlSetInt(listener, setFlags, syncWakeUp) // an older kernel wakes Serve and the process later
-	n, r := new(notification), new(reply)
-	for waitFor(listener) {
+	n, r, wait := new(notification), new(reply), newWaiter(listener)
+	defer wait.setKeep(false)
+	var all []Call
+	for wait.next() {
 		*n = notification{} // the kernel requires zeros
 		if ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n)) != 0 {
 			continue // the process was killed meanwhile
 		}
-		var all []Call
+		all = all[:0]
 		for _, c := range byNumber[uint32(n.number)] {
-			all = append(all, n.acts(c, acts)...)
+			all = n.acts(all, c, acts)
 		}
 		*r = reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if len(all) > 0 && ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0 {
@@ -217,11 +219,11 @@ func Serve(listener int, acts Act, observed func(Call) bool) {
 	}
 }
 
-// acts returns the acts of the stopped system call n that are among acts. c describes the arguments of the call.
-func (n *notification) acts(c watched, acts Act) (all []Call) {
+// acts appends to all the acts of the stopped system call n that are among acts. c describes the arguments of the call.
+func (n *notification) acts(all []Call, c watched, acts Act) []Call {
 	path := n.path(c)
 	if path == "" {
-		return nil
+		return all
 	}
 	call := Call{PID: int(n.pid), Act: c.act, Path: path}
 	if c.act == Move {
@@ -230,7 +232,7 @@ func (n *notification) acts(c watched, acts Act) (all []Call) {
 		}
 	}
 	if c.act != Open {
-		return []Call{call}
+		return append(all, call)
 	}
 	if acts&Look != 0 && c.flags != none {
 		all = append(all, Call{PID: call.PID, Act: Look, Path: path})
@@ -259,24 +261,6 @@ func (n *notification) openFlags(c watched) int {
 		return int(binary.NativeEndian.Uint64(how[:]))
 	}
 	return int(int32(n.args[c.flags]))
-}
-
-// waitFor waits until the kernel has a notification of a system call that the filter has stopped; listener is
-// the filter's descriptor. It returns false when no process with the filter is left.
-func waitFor(listener int) bool {
-	for {
-		fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
-		_, err := unix.Poll(fds, -1)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return false
-		case fds[0].Revents&unix.POLLIN != 0:
-			return true
-		case fds[0].Revents != 0:
-			return false
-		}
-	}
 }
 
 func ioctl(fd int, request uint, arg unsafe.Pointer) unix.Errno {
@@ -312,17 +296,21 @@ func (n *notification) path(c watched) string {
 // readText reads a C string of less than PATH_MAX bytes from the memory of a process, page by page, since
 // nothing may follow the last one.
 func readText(pid int, at uintptr) string {
-	const page = 4096
-	var text []byte
-	for len(text) < page && at != 0 {
-		part := make([]byte, page-at%page)
+	const page, most = 4096, 256 // most paths are shorter than the first read
+	var buf [unix.PathMax]byte
+	for n := 0; n < len(buf) && at != 0; {
+		size := int(page - at%page)
+		if n == 0 {
+			size = min(size, most)
+		}
+		part := buf[n:min(n+size, len(buf))]
 		if !readMemory(pid, at, part) {
 			return ""
 		}
 		if end := bytes.IndexByte(part, 0); end >= 0 {
-			return string(append(text, part[:end]...))
+			return string(buf[:n+end])
 		}
-		text = append(text, part...)
+		n += len(part)
 		at += uintptr(len(part))
 	}
 	return ""
@@ -330,8 +318,9 @@ func readText(pid int, at uintptr) string {
 
 // readMemory fills part from the memory of a process at the address at. It returns false if it cannot read all.
 func readMemory(pid int, at uintptr, part []byte) bool {
-	local := []unix.Iovec{{Base: &part[0]}}
-	local[0].SetLen(len(part))
-	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: at, Len: len(part)}}, 0)
-	return err == nil && n == len(part)
+	local := unix.Iovec{Base: unsafe.SliceData(part)}
+	local.SetLen(len(part))
+	remote := unix.RemoteIovec{Base: at, Len: len(part)}
+	n, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	return errno == 0 && int(n) == len(part)
 }

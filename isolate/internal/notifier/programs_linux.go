@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -8,10 +9,6 @@ import (
 
 	"github.com/snapfs/snapfs/internal/vfs"
 )
-
-// A ProgramFinder finds the programs, and the interpreters of scripts, that processes of one container execute. It
-// remembers each path with the version of its file, so that it reads a file once. It is not safe for concurrent use.
-type ProgramFinder struct{ seen map[string]seen }
 
 // A seen is a program of a container: the version of its file, its path after symbolic links, and the path of its
 // interpreter, "" for none.
@@ -28,16 +25,16 @@ type version struct {
 	changed, set int64 // ctime and mtime, in nanoseconds
 }
 
-// maxSeen is the greatest number of paths that a [ProgramFinder] remembers. With more, it forgets all.
+// maxSeen is the greatest number of programs that a [Tree] remembers. With more, it forgets all.
 const maxSeen = 4096
 
 // Programs returns the path, after symbolic links, of the program at path that a process in a container executes, and
-// those of the interpreters that the kernel starts for a script. It returns none if there is no such regular file. root
-// is a descriptor of the container's root directory. Cost: three system calls for a path that it has seen.
-func (f *ProgramFinder) Programs(root int, path string) (programs []string) {
+// those of the interpreters that the kernel starts for a script. It returns none if there is no such regular file. Cost:
+// three system calls for a path that it has seen.
+func (t *Tree) Programs(path string) (programs []string) {
 	const deepest = 5 // as in the kernel (bprm_execve of fs/exec.c)
 	for path != "" && len(programs) < deepest {
-		program := f.at(root, path)
+		program := t.program(path)
 		if program.real == "" {
 			break
 		}
@@ -47,10 +44,10 @@ func (f *ProgramFinder) Programs(root int, path string) (programs []string) {
 	return programs
 }
 
-// at returns the program at path in the container; the zero value if there is no regular file. root is a descriptor of
-// the container's root directory.
-func (f *ProgramFinder) at(root int, path string) seen {
-	fd := openPath(root, path, true)
+// program returns the program at path in the container; the zero value if there is no regular file. A file that it has
+// seen before is read again only if its version is another.
+func (t *Tree) program(path string) seen {
+	fd := t.openPath(path, true)
 	if fd < 0 {
 		return seen{}
 	}
@@ -61,24 +58,24 @@ func (f *ProgramFinder) at(root int, path string) seen {
 		return seen{}
 	}
 	v := version{st.Dev, st.Ino, st.Size, st.CTime.Time().UnixNano(), st.MTime.Time().UnixNano()}
-	if known, ok := f.seen[path]; ok && known.version == v {
+	if known, ok := t.seen[path]; ok && known.version == v {
 		return known
 	}
-	program := seen{v, pathOf(fd), interpreterOf(fd)}
+	program := seen{v, t.pathOf(fd), interpreterOf(fd)}
 	if !st.Settled(now) { // it may change again, and keep its times
 		return program
 	}
-	if f.seen == nil || len(f.seen) >= maxSeen {
-		f.seen = map[string]seen{}
+	if t.seen == nil || len(t.seen) >= maxSeen {
+		t.seen = map[string]seen{}
 	}
-	f.seen[path] = program
+	t.seen[path] = program
 	return program
 }
 
 // interpreterOf returns the path of the program that executes the script that is open as fd (O_PATH), from its first line
 // "#!"; "" if the file is no script or cannot be read.
 func interpreterOf(fd int) string {
-	file, err := unix.Open(descriptor(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // waits for no holder of a lease
+	file, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // waits for no holder of a lease
 	if err != nil {
 		return "" // it may be executed and not read
 	}

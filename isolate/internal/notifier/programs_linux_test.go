@@ -31,9 +31,10 @@ func TestProgramsAreThoseOfThePresentFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	var s ProgramFinder
+	s := NewTree(int(root.Fd()))
+	defer s.Close()
 	for deadline := time.Now().Add(time.Minute); len(s.seen) < 2; time.Sleep(10 * time.Millisecond) { // until the files have settled
-		if got, want := s.Programs(int(root.Fd()), "/link"), []string{dir + "/script", dir + "/one"}; !slices.Equal(got, want) {
+		if got, want := s.Programs("/link"), []string{dir + "/script", dir + "/one"}; !slices.Equal(got, want) {
 			t.Fatalf("%q, want %q", got, want)
 		}
 		if time.Now().After(deadline) {
@@ -60,7 +61,7 @@ func TestProgramsAreThoseOfThePresentFile(t *testing.T) {
 		for _, path := range step.want {
 			want = append(want, dir+path)
 		}
-		if got := s.Programs(int(root.Fd()), "/link"); !slices.Equal(got, want) {
+		if got := s.Programs("/link"); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -7,16 +7,16 @@ import (
 )
 
 // Read returns the path, after symbolic links, of the file or directory that an observed call opens for reading, in the
-// container with this root. It returns "" if there is none, or if it is no regular file and no directory, or one in
+// container's tree. It returns "" if there is none, or if it is no regular file and no directory, or one in
 // /dev, /proc or /sys, which processes may always read.
-func (call Call) Read(root int) string {
+func (call Call) Read(in *Tree) string {
 	call = call.followed()
 	for _, own := range []string{"/dev/", "/proc/", "/sys/"} {
 		if strings.HasPrefix(call.Path, own) {
 			return ""
 		}
 	}
-	there, found := entryAt(root, call.Path, call.Flags&unix.O_NOFOLLOW == 0)
+	there, found := in.entryAt(call.Path, call.Flags&unix.O_NOFOLLOW == 0)
 	if !found || there.kind != unix.S_IFREG && there.kind != unix.S_IFDIR {
 		return ""
 	}
@@ -24,12 +24,12 @@ func (call Call) Read(root int) string {
 }
 
 // Moved returns the paths, after symbolic links of the directories, of the file or directory that an observed call
-// renames or links, and of its other name, in the container with this root; "" if there is no such file or directory.
-func (call Call) Moved(root int) (from, to string) {
-	to = Call{PID: call.PID, Act: Replace, Path: call.To}.Written(root)
+// renames or links, and of its other name, in the container's tree; "" if there is no such file or directory.
+func (call Call) Moved(in *Tree) (from, to string) {
+	to = Call{PID: call.PID, Act: Replace, Path: call.To}.Written(in)
 	if call = call.followed(); to == "" {
 		return "", ""
 	}
-	there, _ := entryAt(root, call.Path, call.Flags&unix.AT_SYMLINK_FOLLOW != 0)
+	there, _ := in.entryAt(call.Path, call.Flags&unix.AT_SYMLINK_FOLLOW != 0)
 	return there.path, to
 }
