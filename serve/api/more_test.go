@@ -50,7 +50,9 @@ func TestLimitsAreShownAndSet(t *testing.T) {
 func TestProfilesAreListedAndRead(t *testing.T) {
 	d, ctx := newDesk(t), t.Context()
 	list := *call(d.c.ListProfilesWithResponse(ctx)).is(d, 200).JSON200
-	if !slices.ContainsFunc(list, func(p client.NamedProfile) bool { return p.Name == "offline" && p.Source == "built in" && p.About != "" }) {
+	if !slices.ContainsFunc(list, func(p client.NamedProfile) bool {
+		return p.Name == "offline" && p.Source == "built in" && p.About != ""
+	}) {
 		t.Errorf("%+v", list)
 	}
 	if p := call(d.c.GetProfileWithResponse(ctx, "offline")).is(d, 200).JSON200; p.Name != "offline" || !strings.Contains(p.Text, `net = "none"`) {
