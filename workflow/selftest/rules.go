@@ -22,14 +22,14 @@ import (
 // own with such a rule. requestProbes are those among them that need network rules: they send requests to a server that
 // this process serves.
 var (
-	ruleProbes    = append([]string{"data", "writable", "readable", "recorded", "tools", "tools-allow", "tools-digest", "tools-arguments", "other-name"}, requestProbes...)
+	ruleProbes    = append([]string{"data", "writable", "readable", "recorded", "tools", "tools-allow", "tools-digest", "tools-arguments", "other-name", "approval"}, requestProbes...)
 	requestProbes = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url", "aws"}
 )
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
 // workspace is read-only or is not in a list of writable or readable paths, a file is to be recorded when it is read, a
 // program is denied, is not in a list of allowed ones or has another content or other first arguments than the list
-// says, and a hidden file has another name in the workspace.
+// says, a hidden file has another name in the workspace, and a result needs approval.
 func (p *prover) ruleTrials() []trial {
 	program := harmlessProgram("true", "test")
 	self := p.program[0]
@@ -66,6 +66,7 @@ func (p *prover) ruleTrials() []trial {
 			t.Allow = []string{self, program + " " + prove.AllowedArgument}
 		})},
 		otherNameTrial(),
+		approvalTrial(),
 	}
 }
 
@@ -165,10 +166,7 @@ func (p *prover) recordedTrial() trial {
 	const name = "recorded"
 	var file string
 	prepare := func(req *hostfs.Request) (func(), error) {
-		dir, err := os.MkdirTemp("", "snapfs-prove-")
-		if err == nil {
-			dir, err = filepath.EvalSymlinks(dir)
-		}
+		dir, err := tempWorkspace()
 		if err != nil {
 			return nil, err
 		}
