@@ -140,8 +140,8 @@ beside it. What callers run in the background continues without it.`,
 	return cmd
 }
 
-// completeServe checks the flags of `snapfs serve` and sets the fields that they leave out.
-func (a *app) completeServe(q *server) (err error) {
+// checkServe returns a usage error if flags of `snapfs serve` contradict each other or lack one that they need.
+func checkServe(q *server) error {
 	w := &q.Where
 	ways := 0
 	for _, set := range []bool{w.Socket != "", w.Listen != "", w.Stdio} {
@@ -163,6 +163,15 @@ func (a *app) completeServe(q *server) (err error) {
 	case q.login != "" && w.Listen == "":
 		return usageError(errors.New("--login requires --listen: a browser opens no unix socket"))
 	}
+	return nil
+}
+
+// completeServe checks the flags of `snapfs serve` and sets the fields that they leave out.
+func (a *app) completeServe(q *server) (err error) {
+	if err := checkServe(q); err != nil {
+		return err
+	}
+	w := &q.Where
 	if q.login != "" {
 		if q.Login, err = token.ParseScopes(q.login); err != nil {
 			return usageError(err)

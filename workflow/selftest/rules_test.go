@@ -1,7 +1,9 @@
 package selftest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,7 +51,7 @@ func TestAProgramOfOneNameIsPreferred(t *testing.T) {
 		if got := harmlessProgram("true", "test"); got != filepath.Join(dir, want) {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if err := os.Link(filepath.Join(dir, want), filepath.Join(dir, want+".2")); err != nil && !os.IsExist(err) {
+		if err := os.Link(filepath.Join(dir, want), filepath.Join(dir, want+".2")); err != nil && !errors.Is(err, fs.ErrExist) {
 			t.Fatal(err)
 		}
 	}
