@@ -3,16 +3,13 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/diff/patch"
 	"github.com/snapfs/snapfs/engine/diff/report"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
@@ -71,7 +68,7 @@ func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string
 	}
 	defer changes.Close()
 	changes.FindCommits() // the files of a repository that it cannot read stay in the list
-	limit(changes, paths)
+	changes.Limit(paths)
 	for _, g := range changes.Git {
 		for _, ref := range g.Refs {
 			r.Commits = append(r.Commits, tame(ref.Ref))
@@ -103,28 +100,10 @@ func patchOf(ctx context.Context, changes *compare.Changes) (Text, error) {
 		return Text{}, err
 	}
 	w := newClip()
-	for _, p := range changes.Parts {
-		if !p.Workspace {
-			fmt.Fprintf(w, "# in %s:\n", p.Root)
-		}
-		if err := patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames}); err != nil {
-			return Text{}, err
-		}
+	if err := changes.WritePatch(ctx, w); err != nil {
+		return Text{}, err
 	}
 	return w.text(), nil
-}
-
-// limit leaves in changes only those at or below one of the absolute paths; without paths it leaves all.
-func limit(changes *compare.Changes, paths []string) {
-	if len(paths) == 0 {
-		return
-	}
-	for i, p := range changes.Parts {
-		changes.Parts[i].Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c diff.Change) bool {
-			abs := filepath.Join(p.Root, c.Path)
-			return !slices.ContainsFunc(paths, func(path string) bool { return abs == path || strings.HasPrefix(abs, path+"/") })
-		})
-	}
 }
 
 // A Drift is the reply to an agent about how the real tree has changed since a sandbox was made: the changed

@@ -126,7 +126,7 @@ func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Re
 	defer changes.Close()
 	a.ui.notices(changes.FindCommits())
 	somewhere := changedBeside(changes, own)
-	limit(changes, []string{now.Workspace})
+	changes.Limit([]string{now.Workspace})
 	keep = keep || somewhere || now.LimitHit != nil || now.Paused != nil
 	if a.ui.json {
 		doc := agentRunDocument{Sandbox: now.Name, Workspace: now.Workspace, Status: a.status, Stays: keep, changesDocument: documentOf(changes)}

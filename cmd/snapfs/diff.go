@@ -14,7 +14,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/compare"
-	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/spf13/cobra"
 )
 
@@ -98,7 +97,7 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 			return nil, err
 		}
 		d.a.ui.notices(changes.FindCommits())
-		limit(changes, paths)
+		changes.Limit(paths)
 		if err = errors.Join(changes.FindRenames(ctx), d.findSplit(ctx, changes)); err != nil {
 			changes.Close()
 		}
@@ -330,24 +329,4 @@ func throughLinks(path, workspace string) string {
 // within reports whether path is the directory dir or lies in it; both must be clean absolute paths.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
-}
-
-// limit removes, from changes, those that lie at or below none of the absolute paths; without paths it
-// removes nothing.
-func limit(changes *compare.Changes, paths []string) {
-	if len(paths) == 0 {
-		return
-	}
-	for i, p := range changes.Parts {
-		var kept []diff.Change
-		for _, c := range p.Changes {
-			for _, path := range paths {
-				if within(filepath.Join(p.Root, c.Path), path) {
-					kept = append(kept, c)
-					break
-				}
-			}
-		}
-		changes.Parts[i].Changes = kept
-	}
 }

@@ -32,12 +32,9 @@ type pageDocument struct {
 // writePage writes changes as a review page in HTML, to file or, for "-", to standard output. refs are the
 // arguments that name the compared states, for the page's title.
 func (a *app) writePage(ctx context.Context, file string, changes *compare.Changes, refs []string) error {
-	p := page.Page{Title: "Changes in " + strings.Join(refs, " "), Command: append([]string{"snapfs", "diff"}, refs...), Made: time.Now()}
+	p := page.Page{Title: "Changes in " + strings.Join(refs, " "), Command: append([]string{"snapfs", "diff"}, refs...), Made: time.Now(), Parts: changes.PageParts()}
 	if len(refs) == 2 && !isRange(refs[1]) {
 		p.Title = "Changes from " + refs[0] + " to " + refs[1]
-	}
-	for _, c := range changes.Parts {
-		p.Parts = append(p.Parts, page.Part{Root: c.Root, Old: c.Old, New: c.New, Changes: c.Changes, Renames: c.Renames})
 	}
 	if file == "-" {
 		_, err := page.Write(ctx, a.ui.out, p)

@@ -26,6 +26,7 @@ import (
 // because its package would slow down every start of snapfs.
 type serveWhere struct {
 	Socket string   `json:"socket,omitempty"`
+	Group  string   `json:"group,omitempty"`
 	Listen string   `json:"listen,omitempty"`
 	Cert   string   `json:"cert,omitempty"`
 	Key    string   `json:"key,omitempty"`
@@ -75,7 +76,8 @@ GET /v1/openapi.json describes every route.
 It listens on a unix socket that only this user and root can open: serve.sock in the
 state directory. With --listen it listens on a TCP address instead, and every request
 needs a token ("snapfs token new"); an address that is not loopback needs TLS. A socket
-that systemd passes is used as it is.
+that systemd passes is used as it is. With --group the members of a group may open the
+socket too, and every request needs a token.
 
 At / is a page for a browser: sandboxes, their changes and jobs, to review and to promote. It asks
 for a token. --login prints a link that logs a browser in once, within ten minutes, with the given
@@ -90,6 +92,7 @@ The server has no state of its own. It may be killed at any time, and commands m
 beside it. What callers run in the background continues without it.`,
 		Example: `  snapfs serve
   curl --unix-socket /var/lib/snapfs/serve.sock http://snapfs/v1/sandboxes
+  snapfs serve --socket /run/snapfs/serve.sock --group developers
   snapfs serve --listen 127.0.0.1:7070
   snapfs serve --listen 127.0.0.1:7070 --login read,run,promote
   snapfs serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem
@@ -119,6 +122,7 @@ beside it. What callers run in the background continues without it.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&q.Where.Socket, "socket", "", "listen on this unix socket `path` (default serve.sock in the state directory)")
+	f.StringVar(&q.Where.Group, "group", "", "let the members of this `group` open the socket, with a token")
 	f.StringVar(&q.Where.Listen, "listen", "", "listen on this TCP `address`, such as 127.0.0.1:7070")
 	f.StringVar(&q.Where.Cert, "tls-cert", "", "use the certificate in this PEM `file`, with its chain")
 	f.StringVar(&q.Where.Key, "tls-key", "", "use the key in this PEM `file`")
@@ -136,8 +140,8 @@ beside it. What callers run in the background continues without it.`,
 	return cmd
 }
 
-// completeServe checks the flags of `snapfs serve` and sets the fields that they leave out.
-func (a *app) completeServe(q *server) (err error) {
+// checkServe returns a usage error if flags of `snapfs serve` contradict each other or lack one that they need.
+func checkServe(q *server) error {
 	w := &q.Where
 	ways := 0
 	for _, set := range []bool{w.Socket != "", w.Listen != "", w.Stdio} {
@@ -148,6 +152,10 @@ func (a *app) completeServe(q *server) (err error) {
 	switch {
 	case ways > 1:
 		return usageError(errors.New("--socket, --listen and --stdio exclude each other"))
+	case w.Group != "" && (w.Listen != "" || w.Stdio):
+		return usageError(errors.New("--group is for the unix socket, and excludes --listen and --stdio"))
+	case w.Group != "" && w.Socket == "" && os.Getenv("LISTEN_FDS") == "":
+		return usageError(errors.New("--group requires --socket: nobody else can open the state directory, in which the socket is otherwise"))
 	case (w.Cert == "") != (w.Key == ""):
 		return usageError(errors.New("--tls-cert and --tls-key need each other"))
 	case (w.Cert != "" || len(w.Hosts) > 0) && w.Listen == "":
@@ -155,6 +163,15 @@ func (a *app) completeServe(q *server) (err error) {
 	case q.login != "" && w.Listen == "":
 		return usageError(errors.New("--login requires --listen: a browser opens no unix socket"))
 	}
+	return nil
+}
+
+// completeServe checks the flags of `snapfs serve` and sets the fields that they leave out.
+func (a *app) completeServe(q *server) (err error) {
+	if err := checkServe(q); err != nil {
+		return err
+	}
+	w := &q.Where
 	if q.login != "" {
 		if q.Login, err = token.ParseScopes(q.login); err != nil {
 			return usageError(err)
@@ -190,7 +207,7 @@ func (a *app) completeServe(q *server) (err error) {
 // addProtocols adds the protocols that --mcp and --e2b request to the configuration of the server. It checks
 // the flags that apply only to these protocols.
 func (a *app) addProtocols(ctx context.Context, q *server) error {
-	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "login", "workspace", "backend", "mcp", "e2b", "state", "json"}
+	own := []string{"socket", "group", "listen", "tls-cert", "tls-key", "host", "stdio", "login", "workspace", "backend", "mcp", "e2b", "state", "json"}
 	for _, name := range []string{"e2b-key", "template", "max-timeout"} {
 		if q.flags.given.Changed(name) && !q.withE2B {
 			return usageError(errors.New("--" + name + " requires --e2b"))

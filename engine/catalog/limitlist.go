@@ -103,6 +103,17 @@ func (l *Limits) Fields() []Limit {
 	}
 }
 
+// Texts returns the limits that are set as texts by name, such as "memory": "1G".
+func (l *Limits) Texts() map[string]string {
+	texts := map[string]string{}
+	for _, f := range l.Fields() {
+		if text := f.Value.String(); text != "" {
+			texts[f.Name] = text
+		}
+	}
+	return texts
+}
+
 // SetField sets the limit called name to a value given as text, such as memory to "2G"; the text "none"
 // removes the limit. known is false for an unknown name. err is set if the text is no value of that limit.
 func (l *Limits) SetField(name, value string) (known bool, err error) {

@@ -48,8 +48,9 @@ type DriftReport struct {
 	// inside the sandbox.
 	More int `json:"more,omitempty"`
 
-	promoted  map[string]promote.Stamp
-	ReadSince int // number of files that the sandbox read after they changed
+	promoted map[string]promote.Stamp
+	// ReadSince is the number of files that the sandbox read after they changed.
+	ReadSince int `json:"read_since"`
 }
 
 // A DriftPath is one path of the real tree that has changed since the sandbox's base was taken.

@@ -183,7 +183,7 @@ func RefuseLabelled(op, sandbox string, n int, at func(i int) (path, why string)
 	var all []error
 	for i := range min(n, most) {
 		path, why := at(i)
-		all = append(all, errors.New(pathlist.Printable(path)+": "+why))
+		all = append(all, &errs.Error{Path: path, Err: errors.New(why)})
 	}
 	if n > most {
 		all = append(all, fmt.Errorf("and %d more", n-most))

@@ -140,7 +140,7 @@ func TestTextAgreesWithGitOnRandomEdits(t *testing.T) {
 	g := needGit(t)
 	clean := 0
 	treetest.OncePerRun(t)
-	first, cases := fuzzRange(t, "SNAPFS_FUZZ_TEXTS", 200, 2000)
+	first, cases := fuzzRange(t, "SNAPFS_FUZZ_TEXTS", 200, 10_000)
 	for seed := first; seed < first+uint64(cases); seed++ {
 		r := rand.New(rand.NewPCG(seed, 3))
 		alphabet := []int{2, 3, 5, 10, 26, 60}[r.IntN(6)]

@@ -329,7 +329,7 @@ func (c *treeCase) mergeHere(t testing.TB) (merged gitTree, conflicts []merge.Co
 func TestTreesAgreeWithGit(t *testing.T) {
 	needGit(t)
 	treetest.OncePerRun(t)
-	first, count := fuzzRange(t, "SNAPFS_FUZZ_TREES", 36, 300)
+	first, count := fuzzRange(t, "SNAPFS_FUZZ_TREES", 36, 2000)
 	cases := make([]*treeCase, count)
 	for i := range cases {
 		cases[i] = newTreeCase(first + uint64(i))

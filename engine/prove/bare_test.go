@@ -62,6 +62,7 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"tools-allow":   {"/bin/true"},
 		"tools-digest":  {"/bin/true"},
 		"other-name":    {file, "x"},
+		"approval":      {withNotes(t)},
 
 		"tools-arguments": {"/bin/true"},
 		"see-process":     {pid, start},
@@ -311,4 +312,14 @@ func victim(t *testing.T) (pid, start string) {
 		t.Fatal(err)
 	}
 	return strconv.Itoa(c.Process.Pid), start
+}
+
+// withNotes returns a directory with the file that the probe approval replaces.
+func withNotes(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ReplacedByPipe), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

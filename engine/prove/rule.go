@@ -31,6 +31,7 @@ func ruleProbes() []Probe {
 		{Name: "tools-digest", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "tools-arguments", Args: []string{"PROGRAM"}, plan: planArguments},
 		{Name: "other-name", Args: []string{"PATH", "TEXT"}, plan: planOtherName},
+		{Name: "approval", Args: []string{"DIRECTORY"}, plan: planApproval},
 		{Name: "secret", Args: []string{"VARIABLE", "SHA256"}, plan: planSecret},
 		{Name: "tokens", Args: []string{"HOST:PORT"}, plan: planTokens},
 		{Name: "http-method", Args: []string{"HOST:PORT"}, plan: func(args []string) (attempt, error) { return planRequest(args, "POST", HTTPRulePath) }},

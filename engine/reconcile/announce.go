@@ -3,6 +3,7 @@ package reconcile
 import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/leak"
 )
 
 // announce appends an event about a sandbox to the state directory's event log; kind is a type of package events.
@@ -24,8 +25,12 @@ func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) er
 	return rc.events.Before(turning)
 }
 
-// announceRefusal writes the event that a promotion was refused: it needs answers to conflicts, or approvals.
-func (rc *Reconciler) announceRefusal(c *Promotion) {
+// announceRefusal writes the event that a promotion was refused with err: for conflicts, approvals or labelled content.
+func (rc *Reconciler) announceRefusal(c *Promotion, err error) {
+	if len(c.Plan.Labelled) > 0 {
+		_ = leak.Announce(c.Rec, rc.events, err) // the caller has it
+		return
+	}
 	refused := events.Data{Target: c.Plan.Target, Changes: len(c.Plan.Conflicts), Reason: "conflicts"}
 	for _, conflict := range c.Plan.Conflicts {
 		refused.AddPath(conflict.Path)

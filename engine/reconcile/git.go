@@ -153,11 +153,11 @@ func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 }
 
 // writeObjects writes the sandbox's new git objects to the real repositories, before any ref names them.
-func (c *Promotion) writeObjects(ctx context.Context) error {
+func (rc *Reconciler) writeObjects(ctx context.Context, c *Promotion) error {
 	for _, p := range c.Parts {
 		for _, g := range p.git {
 			if err := g.WriteObjects(ctx); err != nil {
-				return err
+				return leak.Announce(c.Rec, rc.events, err)
 			}
 		}
 	}

@@ -115,12 +115,12 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 		return r, err
 	}
 	if err := c.Plan.Refused(o.PlanOptions); err != nil {
-		rc.announceRefusal(c)
+		rc.announceRefusal(c, err)
 		return r, err
 	}
 	for _, p := range c.Parts {
 		if err := leak.Check(c.Rec, rc.cat.Path(c.Rec.Name), p.Source().At, p.path, p.Changes); err != nil {
-			return r, err
+			return r, leak.Announce(c.Rec, rc.events, err)
 		}
 	}
 	if o.Plan != "" {
@@ -168,7 +168,7 @@ func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteO
 
 // promoteAll promotes the changes, directory by directory. If one is refused it undoes those before it.
 func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOptions, r *Promoted) error {
-	if err := c.writeObjects(ctx); err != nil {
+	if err := rc.writeObjects(ctx, c); err != nil {
 		return err
 	}
 	group := catalog.NewID()

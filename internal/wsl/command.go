@@ -17,7 +17,7 @@ var PathFlags = []string{
 // a separate argument, and must not be translated to a Linux path.
 var ValueFlags = []string{
 	"--after", "--agent", "--as-branch", "--attempts", "--backend", "--base", "--check", "--class", "--close",
-	"--cpu-time", "--cpus", "--deny", "--disk", "--effects", "--env", "--every", "--expires", "--files", "--format", "--host", "--idle", "--inodes",
+	"--cpu-time", "--cpus", "--deny", "--disk", "--effects", "--env", "--every", "--expires", "--files", "--format", "--group", "--host", "--idle", "--inodes",
 	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--keep", "--keep-snapshots", "--keep-snapshots-for", "--keep-snapshots-size", "--listen", "--login", "--max-age", "--max-timeout", "--memory",
 	"--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after", "--scope", "--score", "--secret", "--set",
 	"--size", "--snapshot-at", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--when-changed", "--within", "--witness", "--witness-key",

@@ -45,6 +45,11 @@ func TestAWholeSession(t *testing.T) {
 	if len(diff.Changes) != 1 || diff.Changes[0].Path != "b.txt" || diff.Changes[0].Kind != client.ChangeKindAdded {
 		t.Errorf("%+v", diff)
 	}
+	shown := call(d.c.DiffWithResponse(ctx, "t1", &client.DiffParams{Accept: new(pageType)})).is(d, 200)
+	if p := string(shown.Body); !strings.HasPrefix(p, "<!doctype html>") || !strings.Contains(p, "Changes in t1") ||
+		shown.HTTPResponse.Header.Get("Content-Security-Policy") != "sandbox allow-scripts" {
+		t.Errorf("%q %.200q", shown.HTTPResponse.Header, p)
+	}
 	if p := call(d.c.DiffWithResponse(ctx, "t1", &client.DiffParams{Accept: new(patchType)})).is(d, 200); !strings.Contains(string(p.Body), "+two") {
 		t.Errorf("%s", p.Body)
 	}

@@ -13,14 +13,17 @@ import (
 
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/diff/patch"
+	"github.com/snapfs/snapfs/engine/diff/page"
 	"github.com/snapfs/snapfs/engine/diff/report"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// patchType is the HTTP media type of a reply that holds a patch (a diff as git prints it).
-const patchType = "text/x-diff"
+// The HTTP media types of replies that hold a patch (a diff as git prints it), and a page for review in a browser.
+const (
+	patchType = "text/x-diff"
+	pageType  = "text/html"
+)
 
 // A Change is a path that differs between two states of a sandbox's files, in a reply of the HTTP API.
 type Change struct {
@@ -74,10 +77,10 @@ func (a *API) addChanges() {
 	const path = "/v1/sandboxes/{name}"
 	add(a, route{
 		scope: token.Read, method: http.MethodGet, path: path + "/diff", id: "diff", summary: "List or print what a sandbox changed",
-		detail: "Answers with a patch, as of git diff, where Accept prefers text/x-diff.",
+		detail: "Answers with a patch, as of git diff, where Accept prefers text/x-diff, and with a page for review in a browser, as of snapfs diff --html, where it prefers text/html.",
 		edit: func(op *huma.Operation) {
 			op.Responses = map[string]*huma.Response{"200": {Description: "the changes", Content: map[string]*huma.MediaType{
-				"application/json": {Schema: a.schemaOf(Diff{})}, patchType: {Schema: &huma.Schema{Type: "string"}},
+				"application/json": {Schema: a.schemaOf(Diff{})}, patchType: {Schema: &huma.Schema{Type: "string"}}, pageType: {Schema: &huma.Schema{Type: "string"}},
 			}}}
 		},
 	}, a.diff)
@@ -95,54 +98,31 @@ func (a *API) diff(ctx context.Context, in *diffInput) (*huma.StreamResponse, er
 		return nil, err
 	}
 	changes.FindCommits() // the files of a repository that it cannot read stay in the list
-	limitTo(changes, rec.Workspace, in.Paths)
-	if accepts(in.Accept, "application/json", patchType) == patchType {
-		if err := changes.FindRenames(ctx); err != nil {
-			changes.Close()
-			return nil, err
-		}
-		return stream(patchType, func(w *writer) {
-			defer changes.Close()
-			writePatch(ctx, w, changes)
-		}), nil
+	for i, path := range in.Paths {
+		in.Paths[i] = filepath.Join(map[bool]string{false: rec.Workspace}[filepath.IsAbs(path)], path)
 	}
-	defer changes.Close()
-	out := diffOf(changes, in.After, in.Limit)
-	return stream("application/json", func(w *writer) { writeJSON(w, out) }), nil
-}
-
-// writePatch writes the changes to w as a patch in the format of git diff. If an error ends the patch early,
-// its last line says so.
-func writePatch(ctx context.Context, w *writer, changes *compare.Changes) {
-	for _, p := range changes.Parts {
-		if !p.Workspace {
-			fmt.Fprintf(w, "# in %s:\n", strings.ReplaceAll(p.Root, "\n", "?"))
-		}
-		if err := patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames}); err != nil {
-			fmt.Fprintf(w, "# the patch is not whole: %s\n", strings.ReplaceAll(err.Error(), "\n", " "))
+	changes.Limit(in.Paths)
+	kind := accepts(in.Accept, "application/json", patchType, pageType)
+	if kind == "application/json" {
+		defer changes.Close()
+		out := diffOf(changes, in.After, in.Limit)
+		return stream(kind, func(w *writer) { writeJSON(w, out) }), nil
+	}
+	if err := changes.FindRenames(ctx); err != nil {
+		changes.Close()
+		return nil, err
+	}
+	return stream(kind, func(w *writer) {
+		defer changes.Close()
+		if kind == patchType {
+			if err := changes.WritePatch(ctx, w); err != nil {
+				fmt.Fprintf(w, "# the patch is not whole: %s\n", strings.ReplaceAll(err.Error(), "\n", " "))
+			}
 			return
 		}
-	}
-}
-
-// limitTo removes all changes but those at or below the paths, which are absolute or relative to the
-// workspace and which it makes absolute in place. Without paths it removes none.
-func limitTo(changes *compare.Changes, workspace string, paths []string) {
-	if len(paths) == 0 {
-		return
-	}
-	for i, p := range paths {
-		if !filepath.IsAbs(p) {
-			p = filepath.Join(workspace, p)
-		}
-		paths[i] = filepath.Clean(p)
-	}
-	for i, p := range changes.Parts {
-		changes.Parts[i].Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c diff.Change) bool {
-			abs := filepath.Join(p.Root, c.Path)
-			return !slices.ContainsFunc(paths, func(path string) bool { return abs == path || path == "/" || strings.HasPrefix(abs, path+"/") })
-		})
-	}
+		// An error means that the caller has gone, or ends the page early: it says how much it shows.
+		_, _ = page.Write(ctx, w, page.Page{Title: "Changes in " + in.Name, Command: []string{"snapfs", "diff", in.Name}, Made: time.Now(), Parts: changes.PageParts()})
+	}), nil
 }
 
 func diffOf(changes *compare.Changes, after, limit int) Diff {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"strings"
 )
 
 // writeJSON writes v as one line of JSON, the response to a client. It ignores an error, which means that the
@@ -14,12 +13,6 @@ func writeJSON(w io.Writer, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v) // see above
-}
-
-// bearer returns the token in an Authorization header "Bearer TOKEN". ok is false for any other header.
-func bearer(header string) (text string, ok bool) {
-	scheme, text, ok := strings.Cut(header, " ")
-	return strings.TrimSpace(text), ok && strings.EqualFold(scheme, "Bearer")
 }
 
 type healthOutput struct {

@@ -75,16 +75,5 @@ func limitsOf(ctx context.Context, e *engine.Engine, name string, l catalog.Limi
 	if err != nil {
 		return nil, err
 	}
-	return &limitsOutput{Limits{limitTexts(l), used}}, nil
-}
-
-// limitTexts returns a sandbox's resource limits that are set in l as texts by name, such as "memory": "1G".
-func limitTexts(l catalog.Limits) map[string]string {
-	texts := map[string]string{}
-	for _, f := range l.Fields() {
-		if text := f.Value.String(); text != "" {
-			texts[f.Name] = text
-		}
-	}
-	return texts
+	return &limitsOutput{Limits{l.Texts(), used}}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +44,26 @@ func TestLimitsAreShownAndSet(t *testing.T) {
 	if l := get(); l.Limits["memory"] != "2G" {
 		t.Errorf("a refused change was made: %+v", l)
 	}
+}
+
+// TestProfilesAreListedAndRead: by name only, so that a token that may read gets no other file of this user.
+func TestProfilesAreListedAndRead(t *testing.T) {
+	d, ctx := newDesk(t), t.Context()
+	list := *call(d.c.ListProfilesWithResponse(ctx)).is(d, 200).JSON200
+	if !slices.ContainsFunc(list, func(p client.NamedProfile) bool {
+		return p.Name == "offline" && p.Source == "built in" && p.About != ""
+	}) {
+		t.Errorf("%+v", list)
+	}
+	if p := call(d.c.GetProfileWithResponse(ctx, "offline")).is(d, 200).JSON200; p.Name != "offline" || !strings.Contains(p.Text, `net = "none"`) {
+		t.Errorf("%+v", p)
+	}
+	call(d.c.GetProfileWithResponse(ctx, "offlin")).is(d, 404)
+	file := filepath.Join(d.work, "own.toml")
+	if err := os.WriteFile(file, []byte("about = \"x\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	call(d.c.GetProfileWithResponse(ctx, file)).is(d, 400)
 }
 
 // TestARaceIsStreamedAndItsWinnerPromoted costs some 2 s.

@@ -224,6 +224,37 @@ func TestAnotherUserGetsNoAnswerOnTheSocket(t *testing.T) {
 	}
 }
 
+// TestAGroupOpensTheSocketWithATokenOnly costs some 0.2 s.
+func TestAGroupOpensTheSocketWithATokenOnly(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedProgram(t, "curl")
+	d := newDesk(t)
+	text, err := token.Open(d.state).New(token.Token{Name: "x", Scopes: []token.Scope{token.Read}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := treetest.Dir(t)
+	socket := filepath.Join(dir, "group.sock")
+	d.listen(Where{Socket: socket, Group: "65533"})
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		gid    uint32
+		header string
+		want   string
+	}{{65533, "Authorization: Bearer " + text, "200"}, {65533, "X: y", "401"}, {65532, "Authorization: Bearer " + text, "000"}, {0, "X: y", "401"}} {
+		cmd := exec.Command("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", c.header, "--unix-socket", socket, "http://snapfs/v1/sandboxes")
+		if c.gid != 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: c.gid}}
+		}
+		out, _ := cmd.Output() // 000 is an error
+		if string(out) != c.want {
+			t.Errorf("group %d, %.8s: %s, want %s", c.gid, c.header, out, c.want)
+		}
+	}
+}
+
 // TestTLSIsServedUnderTheNamesOfItsCertificate costs some 0.1 s.
 func TestTLSIsServedUnderTheNamesOfItsCertificate(t *testing.T) {
 	d := newDesk(t)

@@ -75,7 +75,7 @@ func snapshotOf(m catalog.NamedSnapshot) Snapshot {
 func describe(i engine.Info) Sandbox {
 	s := Sandbox{
 		Name: i.Name, ID: i.ID, Workspace: i.Workspace, Created: i.Created, Origin: i.Origin, Running: i.Running, Paused: i.Paused != nil,
-		Base: cmp.Or(i.Base, "frozen"), Backends: []string{}, Network: i.Policy.Network, Limits: limitTexts(i.Policy.Limits), Snapshots: []Snapshot{}, At: i.At,
+		Base: cmp.Or(i.Base, "frozen"), Backends: []string{}, Network: i.Policy.Network, Limits: i.Policy.Limits.Texts(), Snapshots: []Snapshot{}, At: i.At,
 	}
 	for _, t := range i.Trees {
 		if !slices.Contains(s.Backends, t.Driver) {

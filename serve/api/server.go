@@ -160,6 +160,7 @@ func (a *API) addAll() {
 	a.addProve()
 	a.addRaces()
 	a.addJobs()
+	a.addProfiles()
 	a.addCommands()
 	a.addFiles()
 	a.addStates()
@@ -318,7 +319,7 @@ func (a *API) authorize(ctx context.Context, header string, scope token.Scope) e
 	if header == "" && c.local {
 		return nil
 	}
-	text, ok := bearer(header)
+	text, ok := token.Bearer(header)
 	if !ok {
 		return refused(http.StatusUnauthorized, errs.ErrDenied, "the request needs a header Authorization: Bearer TOKEN; see snapfs token new")
 	}

@@ -51,6 +51,7 @@ func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		ctx.SetHeader("Content-Type", contentType)
 		ctx.SetHeader("X-Content-Type-Options", "nosniff")
+		ctx.SetHeader("Content-Security-Policy", "sandbox allow-scripts") // a page of a diff has one script of its own
 		ctx.SetHeader("Cache-Control", "no-store")
 		w := newWriter(ctx)
 		do(w)

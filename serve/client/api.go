@@ -702,6 +702,14 @@ type MakeDirInputBody struct {
 	Path string `json:"path,omitzero"`
 }
 
+// NamedProfile defines model for NamedProfile.
+type NamedProfile struct {
+	About   string `json:"about,omitzero"`
+	Name    string `json:"name,omitzero"`
+	Source  string `json:"source,omitzero"`
+	Version int64  `json:"version"`
+}
+
 // Net defines model for Net.
 type Net struct {
 	Counters NetCounters `json:"counters"`
@@ -979,6 +987,14 @@ type Problem struct {
 
 	// Type about:blank: title is the text of the status
 	Type string `json:"type,omitzero"`
+}
+
+// Profile defines model for Profile.
+type Profile struct {
+	Name string `json:"name,omitzero"`
+
+	// Text TOML; see snapfs help profile
+	Text string `json:"text,omitzero"`
 }
 
 // PromoteInputBody defines model for PromoteInputBody.
@@ -1992,6 +2008,18 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/jobs/{number}/reject (the `RejectJob` operationId).
 	RejectJob(ctx context.Context, number int64, params *RejectJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListProfiles List the profiles that have a name
+	//
+	// Those built into snapfs, and those of the site, which replace them.
+	//
+	// Corresponds with GET /v1/profiles (the `ListProfiles` operationId).
+	ListProfiles(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetProfile Return the text of a profile
+	//
+	// Corresponds with GET /v1/profiles/{name} (the `GetProfile` operationId).
+	GetProfile(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListPromotions List the promotions that can be undone
 	//
 	// Corresponds with GET /v1/promotions (the `ListPromotions` operationId).
@@ -2123,7 +2151,7 @@ type ClientInterface interface {
 
 	// Diff List or print what a sandbox changed
 	//
-	// Answers with a patch, as of git diff, where Accept prefers text/x-diff.
+	// Answers with a patch, as of git diff, where Accept prefers text/x-diff, and with a page for review in a browser, as of snapfs diff --html, where it prefers text/html.
 	//
 	// Corresponds with GET /v1/sandboxes/{name}/diff (the `Diff` operationId).
 	Diff(ctx context.Context, name string, params *DiffParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2733,6 +2761,38 @@ func (c *Client) RejectJob(ctx context.Context, number int64, params *RejectJobP
 	return c.Client.Do(req)
 }
 
+// ListProfiles List the profiles that have a name
+//
+// Those built into snapfs, and those of the site, which replace them.
+//
+// Corresponds with GET /v1/profiles (the `ListProfiles` operationId).
+func (c *Client) ListProfiles(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListProfilesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetProfile Return the text of a profile
+//
+// Corresponds with GET /v1/profiles/{name} (the `GetProfile` operationId).
+func (c *Client) GetProfile(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetProfileRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListPromotions List the promotions that can be undone
 //
 // Corresponds with GET /v1/promotions (the `ListPromotions` operationId).
@@ -3034,7 +3094,7 @@ func (c *Client) CommandOutput(ctx context.Context, name string, id int64, param
 
 // Diff List or print what a sandbox changed
 //
-// Answers with a patch, as of git diff, where Accept prefers text/x-diff.
+// Answers with a patch, as of git diff, where Accept prefers text/x-diff, and with a page for review in a browser, as of snapfs diff --html, where it prefers text/html.
 //
 // Corresponds with GET /v1/sandboxes/{name}/diff (the `Diff` operationId).
 func (c *Client) Diff(ctx context.Context, name string, params *DiffParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4519,6 +4579,67 @@ func NewRejectJobRequest(server string, number int64, params *RejectJobParams) (
 			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListProfilesRequest constructs an http.Request for the ListProfiles method
+func NewListProfilesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/profiles")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetProfileRequest constructs an http.Request for the GetProfile method
+func NewGetProfileRequest(server string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/profiles/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -7382,6 +7503,22 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/jobs/{number}/reject (the `RejectJob` operationId).
 	RejectJobWithResponse(ctx context.Context, number int64, params *RejectJobParams, reqEditors ...RequestEditorFn) (*RejectJobResponse, error)
 
+	// ListProfilesWithResponse List the profiles that have a name
+	//
+	// Those built into snapfs, and those of the site, which replace them.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/profiles (the `ListProfiles` operationId).
+	ListProfilesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListProfilesResponse, error)
+
+	// GetProfileWithResponse Return the text of a profile
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/profiles/{name} (the `GetProfile` operationId).
+	GetProfileWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetProfileResponse, error)
+
 	// ListPromotionsWithResponse List the promotions that can be undone
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -7527,7 +7664,7 @@ type ClientWithResponsesInterface interface {
 
 	// DiffWithResponse List or print what a sandbox changed
 	//
-	// Answers with a patch, as of git diff, where Accept prefers text/x-diff.
+	// Answers with a patch, as of git diff, where Accept prefers text/x-diff, and with a page for review in a browser, as of snapfs diff --html, where it prefers text/html.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8388,6 +8525,86 @@ func (r RejectJobResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r RejectJobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type ListProfilesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]NamedProfile
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListProfilesResponse) GetJSON200() *[]NamedProfile {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListProfilesResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListProfilesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListProfilesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListProfilesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type GetProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Profile
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetProfileResponse) GetJSON200() *Profile {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetProfileResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetProfileResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetProfileResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -10355,6 +10572,34 @@ func (c *ClientWithResponses) RejectJobWithResponse(ctx context.Context, number 
 	return ParseRejectJobResponse(rsp)
 }
 
+// ListProfilesWithResponse List the profiles that have a name
+//
+// Those built into snapfs, and those of the site, which replace them.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/profiles (the `ListProfiles` operationId).
+func (c *ClientWithResponses) ListProfilesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListProfilesResponse, error) {
+	rsp, err := c.ListProfiles(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListProfilesResponse(rsp)
+}
+
+// GetProfileWithResponse Return the text of a profile
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/profiles/{name} (the `GetProfile` operationId).
+func (c *ClientWithResponses) GetProfileWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetProfileResponse, error) {
+	rsp, err := c.GetProfile(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetProfileResponse(rsp)
+}
+
 // ListPromotionsWithResponse List the promotions that can be undone
 //
 // Returns a wrapper object for the known response body format(s).
@@ -10602,7 +10847,7 @@ func (c *ClientWithResponses) CommandOutputWithResponse(ctx context.Context, nam
 
 // DiffWithResponse List or print what a sandbox changed
 //
-// Answers with a patch, as of git diff, where Accept prefers text/x-diff.
+// Answers with a patch, as of git diff, where Accept prefers text/x-diff, and with a page for review in a browser, as of snapfs diff --html, where it prefers text/html.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -11664,6 +11909,72 @@ func ParseRejectJobResponse(rsp *http.Response) (*RejectJobResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListProfilesResponse parses an HTTP response from a ListProfilesWithResponse call
+func ParseListProfilesResponse(rsp *http.Response) (*ListProfilesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListProfilesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []NamedProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetProfileResponse parses an HTTP response from a GetProfileWithResponse call
+func ParseGetProfileResponse(rsp *http.Response) (*GetProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Profile
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

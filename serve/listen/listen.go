@@ -11,8 +11,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -24,6 +26,9 @@ import (
 type Where struct {
 	// Socket is the path of the unix socket.
 	Socket string `json:"socket,omitempty"`
+	// Group is the name or the number of a group whose members may connect to the unix socket too; "" for none. With
+	// it no caller is local: every request needs a token.
+	Group string `json:"group,omitempty"`
 	// Listen is a TCP address with a port; "" for none.
 	Listen string `json:"listen,omitempty"`
 	// Cert and Key are the files of a TLS certificate and its key, for Listen.
@@ -71,13 +76,40 @@ func (w Where) Open(ctx context.Context) (*Listener, error) {
 			passed.Close() //nolint:errcheck // it is refused
 			return nil, errs.New(listening, "", errs.ErrNotSupported, "systemd passed a socket that is no unix socket; name an address with --listen")
 		}
-		return &Listener{Listener: peers{passed}, Name: passed.Addr().String(), Local: true, MayBe: w.localName}, nil
+		return w.unix(passed, passed.Addr().String()), nil
 	}
-	u, err := listenUnix(ctx, w.Socket)
+	gid := -1
+	if w.Group != "" {
+		if gid, err = groupID(w.Group); err != nil {
+			return nil, err
+		}
+	}
+	u, err := listenUnix(ctx, w.Socket, gid)
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{Listener: peers{u}, Name: w.Socket, Local: true, MayBe: w.localName}, nil
+	return w.unix(u, w.Socket), nil
+}
+
+// unix returns the listener of a unix socket, called name. Without a group it accepts this user and root alone; with one
+// it accepts whom the kernel lets connect.
+func (w Where) unix(l net.Listener, name string) *Listener {
+	if w.Group == "" {
+		l = peers{l}
+	}
+	return &Listener{Listener: l, Name: name, Local: w.Group == "", MayBe: w.localName}
+}
+
+// groupID returns the number of the group with this name or number. Errors: ErrNotFound.
+func groupID(name string) (int, error) {
+	if gid, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return int(gid), nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, errs.New(listening, name, errs.ErrNotFound, "no group has this name", "getent group")
+	}
+	return strconv.Atoi(g.Gid)
 }
 
 // localName reports whether the Host header of a request on the unix socket may mean this server: it has no
@@ -146,9 +178,9 @@ func hostCheck(address string, more []string, secure *tls.Config) func(string) b
 	}
 }
 
-// listenUnix listens on a unix socket at path that only this user may open. It replaces an old socket on
-// which no server listens any more.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+// listenUnix listens on a unix socket at path that only this user may open and, unless gid is -1, the members of that
+// group. It replaces an old socket on which no server listens any more.
+func listenUnix(ctx context.Context, path string, gid int) (net.Listener, error) {
 	const longest = 107 // of a path in sockaddr_un
 	if len(path) > longest {
 		return nil, errs.New(listening, path, errs.ErrInvalid, "the path of a socket has at most 107 bytes", "snapfs serve --socket PATH")
@@ -174,7 +206,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return nil, errs.With(listening, path, err)
 		}
 	}
-	// Under another name until only this user may open it.
+	// Under another name until it has its mode.
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if len(fresh) > longest {
 		fresh = filepath.Join(filepath.Dir(path), "s")
@@ -188,7 +220,14 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false)
 	}
-	if err = os.Chmod(fresh, 0o600); err == nil {
+	mode := os.FileMode(0o600)
+	if gid >= 0 {
+		mode, err = 0o660, os.Chown(fresh, -1, gid)
+	}
+	if err == nil {
+		err = os.Chmod(fresh, mode)
+	}
+	if err == nil {
 		err = os.Rename(fresh, path)
 	}
 	if err != nil {

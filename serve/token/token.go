@@ -261,3 +261,9 @@ func replace(path string, data []byte) error {
 	}
 	return vfs.SyncDir(filepath.Dir(path)) // or a removed token could return after a power loss
 }
+
+// Bearer returns the token in an Authorization header "Bearer TOKEN". ok is false for any other header.
+func Bearer(header string) (text string, ok bool) {
+	scheme, text, ok := strings.Cut(header, " ")
+	return strings.TrimSpace(text), ok && strings.EqualFold(scheme, "Bearer")
+}

@@ -86,6 +86,7 @@ var places = []place{
 	{"isolate/internal/digest/digest_linux.go", "if !slices.Contains(wanted[path], p.digest) {", `if !slices.Contains(wanted[path], p.digest) && !isOut("tools-digest") {`},
 	{"engine/guarded/guarded.go", "slices.Equal(args[1:1+len(r.First)], r.First) &&", `(slices.Equal(args[1:1+len(r.First)], r.First) || isOut("tools-arguments")) &&`},
 	{"engine/hostfs/othernames.go", "if len(o.files) == 0 {", `if len(o.files) == 0 || isOut("other-name") {`},
+	{"engine/reconcile/refused.go", "if len(p.NeedsApproval) == 0 {\n\t\treturn nil\n", "if len(p.NeedsApproval) == 0 || isOut(\"approval\") {\n\t\treturn nil\n"},
 	{"isolate/mounts/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
 	{"isolate/mounts/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},
 	{"isolate/mounts/private.go", `"random", "urandom", "tty"}`, `"random", "urandom", "tty")

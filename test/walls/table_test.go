@@ -144,6 +144,7 @@ func table() []wall {
 		{parts: "tools-digest", falls: []string{"tools-digest"}},
 		{parts: "tools-arguments", falls: []string{"tools-arguments"}},
 		{parts: "other-name", falls: []string{"other-name"}},
+		{parts: "approval", falls: []string{"approval"}},
 		{
 			parts: "read-only-trees sockets", falls: []string{"read-only"}, also: []string{"host-socket"}, on: shown, who: user,
 			why: "the overlay that keeps the host's sockets away is read-only in itself",

@@ -95,10 +95,7 @@ func otherNameTrial() trial {
 	text := catalog.NewID()
 	const name = "other"
 	return trial{probe: "other-name", args: []string{name, text}, prepare: func(req *hostfs.Request) (func(), error) {
-		dir, err := os.MkdirTemp("", "snapfs-prove-")
-		if err == nil {
-			dir, err = filepath.EvalSymlinks(dir)
-		}
+		dir, err := tempWorkspace()
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -20,22 +22,16 @@ import (
 // own with such a rule. requestProbes are those among them that need network rules: they send requests to a server that
 // this process serves.
 var (
-	ruleProbes    = append([]string{"data", "writable", "readable", "recorded", "tools", "tools-allow", "tools-digest", "tools-arguments", "other-name"}, requestProbes...)
+	ruleProbes    = append([]string{"data", "writable", "readable", "recorded", "tools", "tools-allow", "tools-digest", "tools-arguments", "other-name", "approval"}, requestProbes...)
 	requestProbes = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url", "aws"}
 )
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
 // workspace is read-only or is not in a list of writable or readable paths, a file is to be recorded when it is read, a
 // program is denied, is not in a list of allowed ones or has another content or other first arguments than the list
-// says, and a hidden file has another name in the workspace.
+// says, a hidden file has another name in the workspace, and a result needs approval.
 func (p *prover) ruleTrials() []trial {
-	program, err := run.Look("true")
-	if err == nil {
-		program, err = filepath.EvalSymlinks(program)
-	}
-	if err != nil {
-		program = "/bin/true" // the probe reports that it could not try
-	}
+	program := harmlessProgram("true", "test")
 	self := p.program[0]
 	if real, err := filepath.EvalSymlinks(self); err == nil {
 		self = real
@@ -70,7 +66,30 @@ func (p *prover) ruleTrials() []trial {
 			t.Allow = []string{self, program + " " + prove.AllowedArgument}
 		})},
 		otherNameTrial(),
+		approvalTrial(),
 	}
+}
+
+// harmlessProgram returns the path of a program that exits with status 0 whatever its only argument is: of the first in
+// names that has a single name, because rules with arguments refuse a program with further hard links, as perf makes of
+// programs that it has seen. Without one it returns the first that exists: that probe then reports that it could not try.
+func harmlessProgram(names ...string) string {
+	var found []string
+	for _, name := range names {
+		program, err := run.Look(name)
+		if err == nil {
+			program, err = filepath.EvalSymlinks(program)
+		}
+		st := new(unix.Stat_t)
+		if err != nil || unix.Stat(program, st) != nil {
+			continue
+		}
+		if st.Nlink == 1 {
+			return program
+		}
+		found = append(found, program)
+	}
+	return append(found, "/bin/"+names[0])[0]
 }
 
 // changed returns a copy of the rules *old, or of no rules if old is nil, after change.
@@ -147,10 +166,7 @@ func (p *prover) recordedTrial() trial {
 	const name = "recorded"
 	var file string
 	prepare := func(req *hostfs.Request) (func(), error) {
-		dir, err := os.MkdirTemp("", "snapfs-prove-")
-		if err == nil {
-			dir, err = filepath.EvalSymlinks(dir)
-		}
+		dir, err := tempWorkspace()
 		if err != nil {
 			return nil, err
 		}

@@ -1,12 +1,17 @@
 package selftest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -30,5 +35,24 @@ func TestARuleHoldsWithoutAProbeOnlyIfItCannotBeEnforced(t *testing.T) {
 	}
 	if want := []string{"writable", "readable", "tools-allow", "tools-digest", "tools-arguments"}; !slices.Equal(held, want) {
 		t.Errorf("%q hold where Landlock is too old, want %q", held, want)
+	}
+}
+
+// TestAProgramOfOneNameIsPreferred has a true with a second hard link, as perf makes one, and a test without.
+func TestAProgramOfOneNameIsPreferred(t *testing.T) {
+	dir := treetest.Dir(t)
+	for _, name := range []string{"true", "test"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+	for _, want := range []string{"true", "test", "true"} {
+		if got := harmlessProgram("true", "test"); got != filepath.Join(dir, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if err := os.Link(filepath.Join(dir, want), filepath.Join(dir, want+".2")); err != nil && !errors.Is(err, fs.ErrExist) {
+			t.Fatal(err)
+		}
 	}
 }

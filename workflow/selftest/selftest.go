@@ -18,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -120,6 +121,9 @@ type trial struct {
 	about subject
 	// seen, if set, changes the report of the probe by the events after the one with the number after.
 	seen func(r prove.Report, after uint64) prove.Report
+	// carried, if set, changes the report of the probe by the error with which the promotion of the sandbox's result
+	// ended, before any file was changed.
+	carried func(r prove.Report, promoted error) prove.Report
 	// quick is set if the probe takes almost no time.
 	quick bool
 	// terminal is set if the probe is started with a terminal of the host as input, which should be refused.
@@ -227,6 +231,7 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 		}
 	}
 	var heldBack time.Duration
+	var promoted error
 	r, err := p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
 		c.Dir = req.Workspace
 		s, err := p.e.engine.Run(ctx, req, c)
@@ -239,10 +244,18 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 				heldBack = u.Throttled.Value
 			}
 		}
+		if t.carried != nil && err == nil {
+			if err = s.End(ctx); err == nil {
+				_, promoted = s.Promote(ctx, reconcile.PromoteOptions{DryRun: true}, false)
+			}
+		}
 		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	})
 	if t.seen != nil && err == nil {
 		r = t.seen(r, after)
+	}
+	if t.carried != nil && err == nil && r.WasTried() {
+		r = t.carried(r, promoted)
 	}
 	if r.Busy && heldBack >= time.Second/2 { // nothing else delays it
 		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was delayed for %v", heldBack.Round(time.Millisecond))

@@ -1,0 +1,53 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/diff/page"
+	"github.com/snapfs/snapfs/engine/diff/patch"
+)
+
+// Limit removes, from the parts of c, all changes but those at or below one of the paths, which are absolute and clean.
+// Without paths it removes none.
+func (c *Changes) Limit(paths []string) {
+	if len(paths) == 0 {
+		return
+	}
+	for i, p := range c.Parts {
+		c.Parts[i].Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(ch diff.Change) bool {
+			abs := filepath.Join(p.Root, ch.Path)
+			return !slices.ContainsFunc(paths, func(path string) bool {
+				return abs == path || path == "/" || strings.HasPrefix(abs, path+"/")
+			})
+		})
+	}
+}
+
+// PageParts returns the changes of all parts for a page for review in a browser.
+func (c *Changes) PageParts() []page.Part {
+	var parts []page.Part
+	for _, p := range c.Parts {
+		parts = append(parts, page.Part{Root: p.Root, Old: p.Old, New: p.New, Changes: p.Changes, Renames: p.Renames})
+	}
+	return parts
+}
+
+// WritePatch writes the changes of all parts to w as a patch in the format of git diff, with a comment before those of a
+// part outside the workspace. After an error the patch ends early. Renames are those that FindRenames has found.
+func (c *Changes) WritePatch(ctx context.Context, w io.Writer) error {
+	for _, p := range c.Parts {
+		if !p.Workspace {
+			fmt.Fprintf(w, "# in %s:\n", strings.ReplaceAll(p.Root, "\n", "?"))
+		}
+		if err := patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

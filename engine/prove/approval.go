@@ -1,0 +1,43 @@
+//go:build linux
+
+package prove
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReplacedByPipe is the file of the workspace of which the probe approval makes a pipe; it must exist.
+const ReplacedByPipe = "notes"
+
+// CarriedPaths returns the paths, relative to the workspace, that the probe approval makes: what runs by itself or leads
+// out of the workspace, so that each needs approval to be promoted.
+func CarriedPaths() []string {
+	return []string{".envrc", ".github/workflows/build.yml", "CLAUDE.md", "leads-out", ReplacedByPipe, ".venv/lib/python3/site-packages/startup.pth"}
+}
+
+// planApproval plans a probe that makes [CarriedPaths] in the workspace args[0]. Whether they are promoted without
+// approval only the host can see.
+func planApproval(args []string) (attempt, error) {
+	return attempt{"carry files that run by themselves, a link that leads out and a pipe into the workspace", func() outcome {
+		for _, name := range CarriedPaths() {
+			path := filepath.Join(args[0], name)
+			err := os.MkdirAll(filepath.Dir(path), 0o755)
+			switch name {
+			case "leads-out":
+				err = errors.Join(err, os.Symlink("/etc/passwd", path))
+			case ReplacedByPipe:
+				err = errors.Join(err, os.Remove(path), unix.Mkfifo(path, 0o600))
+			default:
+				err = errors.Join(err, os.WriteFile(path, []byte("true\n"), 0o600))
+			}
+			if err != nil {
+				return untried("%v", err)
+			}
+		}
+		return crossed("they are there, and nobody was asked")
+	}}, nil
+}
