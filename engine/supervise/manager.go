@@ -34,6 +34,7 @@ type Manager struct {
 
 	program       []string
 	standby       *standby.Pool // or nil
+	connections   *Connections  // or nil
 	probe         []string
 	idMapper      func() ([]string, error)
 	selfTest      SelfTest
@@ -61,6 +62,8 @@ type Parts struct {
 	Supervisor []string
 	// Standby starts supervisors instead, if it is not nil.
 	Standby *standby.Pool
+	// Connections holds connections to supervisors from one command to the next, if it is not nil.
+	Connections *Connections
 	// Probe is the program of the self-test and its first arguments.
 	Probe []string
 	// IDMapper returns the command that serves a tree with mapped ids.
@@ -75,7 +78,7 @@ type Parts struct {
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, drift: drift.Watcher{Dir: p.Catalog.Dir(), Host: p.Host, Compare: p.Compare},
-		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, standby: p.Standby, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
+		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, standby: p.Standby, connections: p.Connections, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
 	}
 }
 

@@ -226,23 +226,42 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
-// answer receives the request of a client that has connected, carries it out and sends the reply.
+// A received is a request of a client with the files that came with it, or why it cannot be read.
+type received struct {
+	Request
+	files []*os.File
+	err   error
+}
+
+// answer receives the requests of a client that has connected, carries them out and sends the replies. Only a client
+// that has asked for it by execRequest.Again sends more than one.
 func (h *Supervisor) answer(client *fdsock.Conn) {
 	msg, files, err := client.Receive()
-	defer fdsock.CloseAll(files)
-	if err != nil || client.HungUp() { // drop the request of a client that has gone
+	if err != nil {
 		return
 	}
-	var a Request
-	if err := exactjson.Decode(msg, &a); err != nil {
-		send(client, Reply{Refused: refusalOf(err)})
-		return
+	r := &received{files: files}
+	for r.err = exactjson.Decode(msg, &r.Request); r != nil; {
+		next := h.carryOut(client, r)
+		if next == nil {
+			return
+		}
+		r = <-next
 	}
+}
+
+// carryOut carries out a request of a client and sends the reply. It returns nil, or a channel as exec does.
+func (h *Supervisor) carryOut(client *fdsock.Conn, r *received) (next <-chan *received) {
+	defer fdsock.CloseAll(r.files)
+	a, files := &r.Request, r.files
 	switch {
+	case client.HungUp(): // drop the request of a client that has gone
+	case r.err != nil:
+		send(client, Reply{Refused: refusalOf(r.err)})
 	case a.Exec != nil && a.Exec.Detach:
 		h.execDetached(client, *a.Exec)
 	case a.Exec != nil:
-		h.exec(client, *a.Exec, files)
+		return h.exec(client, *a.Exec, files)
 	case a.Freeze:
 		h.freeze(client)
 	case a.Checkpoint != "" && len(files) == 1:
@@ -266,6 +285,7 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	case a.Leave:
 		send(client, Reply{})
 	}
+	return nil
 }
 
 // Start runs another command in the sandbox's container. While the container is frozen for a moment, Start waits.
@@ -304,18 +324,20 @@ func (h *Supervisor) recordEnd() {
 }
 
 // exec runs a command for a client and replies with its status. If the client closes the connection first, the
-// command gets SIGHUP, as from a closed terminal.
-func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) {
+// command gets SIGHUP, as from a closed terminal. Once nothing reads from the connection any more, the returned channel
+// has the client's next request, or nil if the connection is closed, as exec does without w.Again. A command that has
+// not started gives no channel.
+func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) <-chan *received {
 	if h.stoppedSince(w) {
 		send(client, Reply{Stopped: true})
-		return
+		return nil
 	}
 	if h.calls.Load() > 0 && h.idle() {
 		// A new container has just mounted the real tree: this one may show files that have been
 		// replaced there since. The client has another one started, see endIdle.
 		_ = h.Container.Close(context.Background()) // the goroutine that waits for its end reports it
 		send(client, Reply{Gone: true})
-		return
+		return nil
 	}
 	h.calls.Add(1)
 	h.running.Add(1)
@@ -338,7 +360,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	if err != nil {
 		outputs.Close()
 		sendRefusal(client, proof, err)
-		return
+		return nil
 	}
 	defer p.Close() //nolint:errcheck // descriptors only
 	outputs.Start()
@@ -353,9 +375,9 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	h.deadlines.tell(client)
 	announceEnd := h.started(start)
 	ended := h.Resources.StartCountdown(p)
-	gone := make(chan struct{})
+	next, gone := make(chan *received, 1), make(chan struct{})
 	go func() {
-		h.relaySignals(client, p)
+		next <- h.relaySignals(client, p)
 		close(gone)
 	}()
 	st, err := p.Wait(context.Background())
@@ -365,7 +387,8 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	h.deadlines.countActivity()()
 	if err != nil {
 		send(client, Reply{Refused: refusalOf(err)})
-		return
+		client.Shutdown() //nolint:errcheck // wakes relaySignals
+		return next
 	}
 	if st.ExitCode() != 0 && h.Resources.Group != nil {
 		h.Resources.Group.ProcessFailed()
@@ -383,8 +406,11 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	takeSnapshot := h.afterExec(client, w.Args, st, hit)
 	announceEnd(st, hit)
 	send(client, Reply{Status: &st, Hit: hit})
-	client.Shutdown() //nolint:errcheck // wakes relaySignals
+	if !w.Again {
+		client.Shutdown() //nolint:errcheck // wakes relaySignals
+	}
 	takeSnapshot()
+	return next
 }
 
 // command returns the requested command with files as its standard streams, where regular files that are outputs of
@@ -431,17 +457,20 @@ func (h *Supervisor) startWitnessed(c isolate.Command, started func(*isolate.Pro
 }
 
 // relaySignals passes the signals that a client sends to the client's command, until the client closes the
-// connection; then the command gets SIGHUP.
-func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
+// connection; then the command gets SIGHUP. It also ends with a request for another command, and returns that.
+func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) (next *received) {
 	for {
 		msg, files, err := client.Receive()
-		fdsock.CloseAll(files)
 		if err != nil {
 			p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
-			return
+			return nil
 		}
 		var a Request
-		if exactjson.Decode(msg, &a) == nil && a.Signal != 0 {
+		if exactjson.Decode(msg, &a) == nil && a.Exec != nil {
+			return &received{Request: a, files: files}
+		}
+		fdsock.CloseAll(files)
+		if a.Signal != 0 {
 			h.deadlines.countActivity()()
 			if a.Group {
 				p.SignalGroup(a.Signal) //nolint:errcheck // it may have ended

@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
@@ -47,12 +48,13 @@ type Options struct {
 // [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	var pool *standby.Pool
+	var connections *supervise.Connections
 	var sweepLater func([]string) error
 	if o.Server != nil {
-		pool, sweepLater = o.Server.pool, o.Server.sweepTimer.later
+		pool, connections, sweepLater = o.Server.pool, &o.Server.connections, o.Server.sweepTimer.later
 	}
 	e, err := engine.Open(ctx, engine.Config{
-		Standby:    pool,
+		Standby: pool, Connections: connections,
 		SweepLater: sweepLater,
 		Later:      o.Later,
 		State:      o.State,

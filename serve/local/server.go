@@ -5,16 +5,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
 // A Server holds what a server, which opens the engine anew for each request, keeps from one request to the
-// next: processes that supervise one sandbox after another, and the time of the last garbage collection. None
-// of it is state: the server may be killed at any time.
+// next: processes that supervise one sandbox after another, connections to supervisors, and the time of the last garbage
+// collection. None of it is state: the server may be killed at any time.
 type Server struct {
-	pool       *standby.Pool
-	sweepTimer *sweepTimer
+	pool        *standby.Pool
+	connections supervise.Connections
+	sweepTimer  *sweepTimer
 }
 
 // NewServer returns a Server for the engine of a state directory; program is the path of snapfs. The caller
@@ -28,6 +30,7 @@ func NewServer(state, program string) *Server {
 
 // Close ends the processes that wait for a sandbox, and starts a garbage collection that was put off.
 func (s *Server) Close() {
+	s.connections.Close()
 	s.pool.Close()
 	s.sweepTimer.close()
 }
