@@ -196,7 +196,7 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 			w.Streams, files = append(w.Streams, i), append(files, f)
 		}
 	}
-	msg, err := exactjson.Encode(Request{Exec: &w})
+	msg, err := encodeExec(&w)
 	if err != nil {
 		return nil, nil, fmt.Errorf("describing the command: %w", err)
 	}

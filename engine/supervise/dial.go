@@ -112,16 +112,6 @@ func receive(conn *fdsock.Conn) (Reply, []*os.File, error) {
 	return t, files, err
 }
 
-// The usual replies as exactjson encodes them, and the beginning and end of a [Request] with nothing but a Checkpoint. A
-// short process does without package json, which would first examine all types of a message, for a tenth of a
-// millisecond.
-const (
-	frozenText  = `{"frozen":true}`
-	startedText = `{"started":true}`
-
-	checkpointBegin, checkpointEnd = `{"checkpoint":"`, `"}`
-)
-
 // request sends one request to a sandbox's supervisor and returns the reply, or nil if no supervisor runs. Errors:
 // also ErrSilent, after which the supervisor may still carry out the request.
 func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) (*Reply, error) {

@@ -241,7 +241,7 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 		return
 	}
 	r := &received{files: files}
-	for r.err = exactjson.Decode(msg, &r.Request); r != nil; {
+	for r.err = decodeRequest(msg, &r.Request); r != nil; {
 		next := h.carryOut(client, r)
 		if next == nil {
 			return
@@ -466,7 +466,7 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) (next
 			return nil
 		}
 		var a Request
-		if exactjson.Decode(msg, &a) == nil && a.Exec != nil {
+		if decodeRequest(msg, &a) == nil && a.Exec != nil {
 			return &received{Request: a, files: files}
 		}
 		fdsock.CloseAll(files)
