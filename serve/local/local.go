@@ -70,7 +70,7 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
 		IDMapper: o.idMapper,
 	})
-	if e != nil && !o.Child {
+	if e != nil && !o.Child && (o.Server == nil || !o.Server.registered.Swap(true)) {
 		o.register()
 	}
 	return e, err

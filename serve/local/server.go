@@ -3,6 +3,7 @@ package local
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -17,6 +18,7 @@ type Server struct {
 	pool        *standby.Pool
 	connections supervise.Connections
 	sweepTimer  *sweepTimer
+	registered  atomic.Bool // the state directory is among those of the user, unless that failed
 }
 
 // NewServer returns a Server for the engine of a state directory; program is the path of snapfs. The caller
