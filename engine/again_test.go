@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -37,7 +37,7 @@ func sockets(t *testing.T) (list []string) {
 // supervisor stay open: each has its own status, output and signals, whatever became of the one before it.
 func TestCommandsFollowEachOtherOnAConnection(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
-		connections := new(supervise.Connections)
+		connections := new(connpool.Pool)
 		t.Cleanup(connections.Close)
 		var err error
 		b.Engine, err = engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers(), Supervisor: []string{"/proc/self/exe", "keeper"}, Connections: connections})

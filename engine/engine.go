@@ -30,6 +30,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -55,7 +56,7 @@ type Config struct {
 	// Standby starts the supervisors, in a program that starts many; nil: Supervisor does.
 	Standby *standby.Pool
 	// Connections holds connections to supervisors, in a program that runs many commands. It may be nil.
-	Connections *supervise.Connections
+	Connections *connpool.Pool
 	// Sweeper is the command that starts a collection in the background, given like
 	// Supervisor. If it is empty, collections run in this process.
 	Sweeper []string

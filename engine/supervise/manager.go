@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/drift"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
@@ -33,8 +34,8 @@ type Manager struct {
 	book      *admission.Controller
 
 	program       []string
-	standby       *standby.Pool // or nil
-	connections   *Connections  // or nil
+	standby       *standby.Pool  // or nil
+	connections   *connpool.Pool // or nil
 	probe         []string
 	idMapper      func() ([]string, error)
 	selfTest      SelfTest
@@ -63,7 +64,7 @@ type Parts struct {
 	// Standby starts supervisors instead, if it is not nil.
 	Standby *standby.Pool
 	// Connections holds connections to supervisors from one command to the next, if it is not nil.
-	Connections *Connections
+	Connections *connpool.Pool
 	// Probe is the program of the self-test and its first arguments.
 	Probe []string
 	// IDMapper returns the command that serves a tree with mapped ids.

@@ -46,8 +46,8 @@ func (w *writer) flush() error {
 	return w.control.Flush()
 }
 
-// stream returns a response for package huma whose content the function do writes, as long as that takes. The client
-// gets what do has not flushed when do returns: a short response then comes in one piece, with its length.
+// stream returns a response for package huma whose content the function do writes, as long as that takes. When do
+// returns, the client gets the rest that do has not flushed: a short response comes in one piece, with its length.
 func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		ctx.SetHeader("Content-Type", contentType)

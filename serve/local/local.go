@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
-	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
@@ -48,7 +48,7 @@ type Options struct {
 // [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	var pool *standby.Pool
-	var connections *supervise.Connections
+	var connections *connpool.Pool
 	var sweepLater func([]string) error
 	if o.Server != nil {
 		pool, connections, sweepLater = o.Server.pool, &o.Server.connections, o.Server.sweepTimer.later

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -16,7 +16,7 @@ import (
 // collection. None of it is state: the server may be killed at any time.
 type Server struct {
 	pool        *standby.Pool
-	connections supervise.Connections
+	connections connpool.Pool
 	sweepTimer  *sweepTimer
 	registered  atomic.Bool // the state directory is among those of the user, unless that failed
 }

@@ -1,4 +1,4 @@
-package supervise
+package connpool
 
 import (
 	"os"
@@ -28,7 +28,7 @@ func serveAt(t *testing.T, path string) *served {
 // connect returns a new connection to the socket, and the supervisor's end of it.
 func (s *served) connect() (connection, *fdsock.Conn) {
 	s.t.Helper()
-	socket, err := os.Lstat(s.path)
+	socket, err := At(s.path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -40,16 +40,16 @@ func (s *served) connect() (connection, *fdsock.Conn) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return connection{s.path, socket, conn}, theirs
+	return connection{socket, conn}, theirs
 }
 
-func (s *served) take(c *Connections) *fdsock.Conn {
+func (s *served) take(c *Pool) *fdsock.Conn {
 	s.t.Helper()
-	socket, err := os.Lstat(s.path)
+	socket, err := At(s.path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return c.take(s.path, socket)
+	return c.Take(socket)
 }
 
 // closed reports whether the process at the other end of conn has closed its end.
@@ -60,12 +60,12 @@ func closed(t *testing.T, conn *fdsock.Conn) bool {
 }
 
 func TestAConnectionIsReusedWhileItsSupervisorServes(t *testing.T) {
-	c := new(Connections)
+	c := new(Pool)
 	path := filepath.Join(t.TempDir(), "keeper")
 	s := serveAt(t, path)
 	k, theirs := s.connect()
-	c.put(k)
-	if other := c.take(path+"2", k.socket); other != nil {
+	c.Put(k.to, k.conn)
+	if other := c.Take(Socket{path + "2", k.to.info}); other != nil {
 		t.Error("a connection to another sandbox's supervisor was taken")
 	}
 	if got := s.take(c); got != k.conn {
@@ -75,14 +75,14 @@ func TestAConnectionIsReusedWhileItsSupervisorServes(t *testing.T) {
 		t.Error("a connection was taken twice")
 	}
 
-	c.put(k)
+	c.Put(k.to, k.conn)
 	theirs.Close()
 	if got := s.take(c); got != nil {
 		t.Error("a connection was taken that the supervisor has closed")
 	}
 
 	k, theirs = s.connect()
-	c.put(k)
+	c.Put(k.to, k.conn)
 	if err := os.Remove(path); err != nil { // as Sync does
 		t.Fatal(err)
 	}
@@ -96,12 +96,12 @@ func TestAConnectionIsReusedWhileItsSupervisorServes(t *testing.T) {
 }
 
 func TestFewConnectionsAreHeld(t *testing.T) {
-	c := new(Connections)
+	c := new(Pool)
 	dir := t.TempDir()
 	var all []*fdsock.Conn
 	for i := range maxConnections + 1 {
 		k, theirs := serveAt(t, filepath.Join(dir, "keeper"+string(rune('A'+i)))).connect()
-		c.put(k)
+		c.Put(k.to, k.conn)
 		all = append(all, theirs)
 	}
 	if len(c.idle) != maxConnections || !all[0].HungUp() || all[1].HungUp() {
@@ -110,7 +110,7 @@ func TestFewConnectionsAreHeld(t *testing.T) {
 	s := serveAt(t, filepath.Join(dir, "keeper"))
 	for i := range maxEach + 1 {
 		k, theirs := s.connect()
-		c.put(k)
+		c.Put(k.to, k.conn)
 		all = append(all, theirs)
 		if got, want := theirs.HungUp(), i == maxEach; got != want {
 			t.Errorf("connection %d to one supervisor: closed %v, want %v", i, got, want)
@@ -118,7 +118,7 @@ func TestFewConnectionsAreHeld(t *testing.T) {
 	}
 	c.Close()
 	k, theirs := s.connect()
-	c.put(k) // of a command that ends later
+	c.Put(k.to, k.conn) // of a command that ends later
 	for _, conn := range append(all, theirs) {
 		if !closed(t, conn) {
 			t.Fatal("a connection is open after Close")
