@@ -29,7 +29,9 @@ func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot
 
 // ListChangesBetween yields the paths at which the snapshots x and y may differ, for [snapshot.ChangeLister].
 func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
-	return func(yield func(snapshot.Candidate, error) bool) { b.listBetween(x, string(y), b.store.SnapshotPath(y), yield) }
+	return func(yield func(snapshot.Candidate, error) bool) {
+		b.listBetween(x, string(y), b.store.SnapshotPath(y), yield)
+	}
 }
 
 // listBetween yields the paths at which the snapshot base may differ from another snapshot or fork, id. path

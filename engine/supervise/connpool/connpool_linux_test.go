@@ -76,7 +76,9 @@ func TestAConnectionIsReusedWhileItsSupervisorServes(t *testing.T) {
 	}
 
 	c.Put(k.to, k.conn)
-	theirs.Close()
+	if err := theirs.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if got := s.take(c); got != nil {
 		t.Error("a connection was taken that the supervisor has closed")
 	}
