@@ -30,6 +30,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -52,9 +53,10 @@ type Config struct {
 	// Supervisor is the command that starts a supervisor: the program and its first arguments, to
 	// which the state directory and the sandbox's name are added.
 	Supervisor []string
-	// Standby starts the supervisors, in a program that starts many. nil means that each
-	// sandbox gets a process of its own, by Supervisor.
+	// Standby starts the supervisors, in a program that starts many; nil: Supervisor does.
 	Standby *standby.Pool
+	// Connections holds connections to supervisors, in a program that runs many commands. It may be nil.
+	Connections *connpool.Pool
 	// Sweeper is the command that starts a collection in the background, given like
 	// Supervisor. If it is empty, collections run in this process.
 	Sweeper []string
@@ -166,7 +168,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	parts := supervise.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress, KeyPoints: e.KeyPoints,
 		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.ApplyCeiling),
-		Notice: notice, Events: e.events, Supervisor: c.Supervisor, Standby: c.Standby, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
+		Notice: notice, Events: e.events, Supervisor: c.Supervisor, Standby: c.Standby, Connections: c.Connections, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
 	}
 	if c.SelfTest != nil {
 		parts.SelfTest = func(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {

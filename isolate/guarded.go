@@ -81,7 +81,7 @@ func (b *builder) confine(c Command, dir launch.Cell) {
 func (b *builder) executeGuarded(c Command, argv, envp launch.Arg, l execResult) execResult {
 	try := b.NewCell(0)
 	b.Do(unix.SYS_EXECVEAT, launch.Num(b.guardedFD(c.Guarded)), b.Str(""), argv, envp, launch.Num(unix.AT_EMPTY_PATH)).To(try).IgnoreErrors()
-	l.tries, l.paths, l.closed = []launch.Cell{try}, []string{c.Guarded}, []launch.Cell{0}
+	l.tries, l.paths, l.looks = []launch.Cell{try}, []string{c.Guarded}, []launch.Cell{0}
 	return l
 }
 

@@ -20,7 +20,8 @@ const (
 )
 
 // A report is a message of a container's pid 1 to the supervisor, such as that a process has ended: four
-// int32, and descriptors.
+// int32, and descriptors. If a process has ended, status and request have the values of si_status and si_code, see
+// waitid(2).
 type report struct {
 	kind, pid, status, request int
 	fds                        []int
@@ -91,22 +92,31 @@ func (b *builder) serve() {
 	b.Put32(poll+12, unix.POLLIN)
 	b.p1.wakes = launch.Cell(poll + 8)
 
-	exited, pid, status, _, _ := b.Message(reportExited, 0)
-	reap := b.Do(unix.SYS_WAIT4, launch.Num(-1), b.At(status), launch.Num(unix.WNOHANG|unix.WALL), launch.Num(0)).To(pid)
-	b.Do(unix.SYS_SENDMSG, ctl, exited, launch.Num(unix.MSG_NOSIGNAL)).Next(reap)
+	// The kernel takes longer to remove an ended process than the report takes, so pid 1 reaps it afterwards.
+	exited, pid, status, code, _ := b.Message(reportExited, 0)
+	info := b.Take(128) // a siginfo_t: fields at 8, 16 and 24 are the code, the process and its status
+	look := b.Do(unix.SYS_WAITID, launch.Num(unix.P_ALL), launch.Num(0), launch.Num(b.Addr(info)),
+		launch.Num(unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL), launch.Num(0))
+	found := b.Do(launch.Load, b.Of(launch.Cell(info+16))).To(pid) // 0 if no process has ended
+	b.Do(launch.Load, b.Of(launch.Cell(info+24))).To(status)
+	b.Do(launch.Load, b.Of(launch.Cell(info+8))).To(code)
+	b.Do(unix.SYS_SENDMSG, ctl, exited, launch.Num(unix.MSG_NOSIGNAL))
+	reap := b.Do(unix.SYS_WAIT4, b.Of(pid), launch.Num(0), launch.Num(unix.WNOHANG|unix.WALL), launch.Num(0)).Next(look)
 
 	idle, _, _, seen, _ := b.Message(reportIdle, 0)
 	none := b.Do(launch.Load, b.Of(b.p1.request)).To(seen)
 	b.Do(unix.SYS_SENDMSG, ctl, idle, launch.Num(unix.MSG_NOSIGNAL))
 	sleep := b.Do(unix.SYS_PPOLL, launch.Num(b.Addr(poll)), launch.Num(2), launch.Num(0), launch.Num(0), launch.Num(0)).IgnoreErrors()
-	reap.Expect(none).Zero(sleep)
+	look.Expect(none)
+	found.Zero(sleep)
+	reap.Zero(sleep)
 
 	receive := b.Do(unix.SYS_RECVMSG, ctl, launch.Num(b.Addr(b.p1.inbox)), launch.Num(unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)
-	b.p1.enter = b.Jump().Next(reap)
+	b.p1.enter = b.Jump().Next(look)
 	drain := b.Do(unix.SYS_READ, b.Of(b.p1.wakes), launch.Num(b.Addr(b.Take(128))), launch.Num(128))
-	drain.Next(reap).Zero(reap).Expect(reap)
+	drain.Next(look).Zero(look).Expect(look)
 	receive.Expect(drain)
-	b.p1.loop = reap
+	b.p1.loop = look
 	b.Last = 0
 }
 

@@ -19,8 +19,8 @@ type execResult struct {
 	dir     string        // the command's working directory
 	paths   []string      // the candidates
 	reached launch.Cell   // 1 once only execve is left
+	looks   []launch.Cell // for each candidate, why it cannot be found, or 0; or no cell
 	tries   []launch.Cell // execve's error for each candidate, 0 if not tried or successful
-	closed  []launch.Cell // for each candidate, whether its directory can be searched; or 0
 }
 
 // command adds the system calls by which pid 1 starts the command c and reports that. It returns the first of
@@ -150,7 +150,8 @@ func (b *builder) become(c Command) {
 }
 
 // execute adds, for each path at which the command's program may be inside the container, a system call
-// execve(2) that tries to run it. The first that succeeds ends the tries.
+// execve(2) that tries to run it. The first that succeeds ends the tries. Before it comes one that looks whether there
+// is a file, which costs a fraction of an execve in vain, unless the kernel reports each look to the supervisor.
 func (b *builder) execute(c Command) execResult {
 	b.Stage = "executing the command"
 	l := execResult{name: c.Args[0], dir: c.Dir, reached: b.NewCell(0)}
@@ -159,25 +160,26 @@ func (b *builder) execute(c Command) execResult {
 	if c.Guarded != "" {
 		return b.executeGuarded(c, argv, envp, l)
 	}
-	all := candidates(c.Args[0], c.Env)
-	observed := b.spec.Observe != nil && !b.spec.Observe.Files && len(all) > 1
-	for _, p := range all {
-		try, path := b.NewCell(0), b.Str(p)
-		var exists launch.Step
-		if observed { // execve(2) would wait for the observer even where there is no file
-			exists = b.Do(unix.SYS_FACCESSAT, launch.Num(unix.AT_FDCWD), path, launch.Num(unix.F_OK)).To(try)
+	var missed launch.Step
+	for i, p := range candidates(c.Args[0], c.Env) {
+		path, look, try := b.Str(p), launch.Cell(0), b.NewCell(0)
+		var first launch.Step
+		if p != c.Args[0] && (b.spec.IDs == Same || b.spec.Observe == nil || !b.spec.Observe.Files) {
+			look = b.NewCell(0)
+			first = b.Do(unix.SYS_FACCESSAT, launch.Num(unix.AT_FDCWD), path, launch.Num(unix.F_OK)).To(look).IgnoreErrors()
 		}
-		b.Do(unix.SYS_EXECVE, path, argv, envp).To(try).IgnoreErrors()
-		if observed {
-			exists.Expect(b.Jump())
+		execute := b.Do(unix.SYS_EXECVE, path, argv, envp).To(try).IgnoreErrors()
+		if look == 0 {
+			first = execute
 		}
-		l.tries, l.paths = append(l.tries, try), append(l.paths, p)
-		closed := launch.Cell(0)
-		if b.spec.IDs == Same && p != c.Args[0] {
-			closed = b.NewCell(0)
-			b.Do(unix.SYS_FACCESSAT, launch.Num(unix.AT_FDCWD), b.Str(p), launch.Num(unix.F_OK)).To(closed).IgnoreErrors()
+		if i > 0 && l.looks[i-1] != 0 {
+			missed.Next(first)
 		}
-		l.closed = append(l.closed, closed)
+		missed = first
+		l.looks, l.tries, l.paths = append(l.looks, look), append(l.tries, try), append(l.paths, p)
+	}
+	if end := b.Jump(); missed.At != 0 {
+		missed.Next(end)
 	}
 	return l
 }
@@ -191,12 +193,18 @@ func (b *builder) outcome(l execResult) (path string, err error) {
 	}
 	missing := &CommandError{Path: l.name, Errno: unix.ENOENT}
 	for i, c := range l.tries {
-		errno := syscall.Errno(-b.Get(c))
+		look, errno := syscall.Errno(0), syscall.Errno(-b.Get(c))
+		if l.looks[i] != 0 {
+			look = syscall.Errno(-b.Get(l.looks[i]))
+		}
+		if look != 0 {
+			errno = look
+		}
 		switch {
 		case errno == 0:
 			return l.paths[i], nil
 		case errno == unix.ENOENT || errno == unix.ENOTDIR:
-		case l.closed[i] != 0 && b.Get(l.closed[i]) == -int(unix.EACCES): // nothing to be found there
+		case look == unix.EACCES && b.spec.IDs == Same: // this user can find nothing in the directory
 		default:
 			if missing.Errno == unix.ENOENT {
 				missing.Errno = errno

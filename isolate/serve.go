@@ -133,7 +133,7 @@ func (c *Container) handle(r report) {
 	case reportExited:
 		if p := c.procs[r.pid]; p != nil {
 			delete(c.procs, r.pid)
-			p.end(statusOf(syscall.WaitStatus(r.status)))
+			p.end(statusOf(r.request, r.status))
 		}
 	case reportIdle:
 		if c.ran && r.request == c.sent && !c.isIdle {
@@ -203,9 +203,11 @@ func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 	return errno
 }
 
-func statusOf(ws syscall.WaitStatus) Status {
-	if ws.Signaled() { //nolint:misspell // the method's name
-		return Status{Signal: ws.Signal()}
+// statusOf returns the status of a process from the fields si_code and si_status of waitid(2).
+func statusOf(code, status int) Status {
+	const exited = 1 // CLD_EXITED
+	if code == exited {
+		return Status{Code: status}
 	}
-	return Status{Code: ws.ExitStatus()}
+	return Status{Signal: syscall.Signal(status)}
 }

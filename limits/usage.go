@@ -63,10 +63,23 @@ func (g *Group) Used() (cpu time.Duration, memory int64) {
 		cpu, _ = g.cpuTime()
 	}
 	if m := g.find("memory"); m != nil {
-		_, peak := m.memory()
-		memory = peak.Value
+		memory = m.memoryPeak()
 	}
 	return cpu, memory
+}
+
+// memoryPeak returns the largest number that memory returned so far, or 0 if it is not known.
+func (m *member) memoryPeak() int64 {
+	if m.version != 1 {
+		n, _ := m.number("memory.peak")
+		return n
+	}
+	for _, counter := range [...]string{"memory.memsw.", "memory."} {
+		if n, ok := m.number(counter + "max_usage_in_bytes"); ok {
+			return n
+		}
+	}
+	return 0
 }
 
 // cpuTime returns the CPU time that all processes of the container have used so far; false if it cannot be

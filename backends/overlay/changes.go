@@ -16,32 +16,52 @@ import (
 
 // ListChanges yields the paths at which a fork may differ from its snapshot base, for
 // [snapshot.ChangeLister]: the entries of the fork's upper layer, and of its layers above those of base.
-// Cost: in proportion to their entries.
+// Cost: in proportion to their entries; three system calls for a fork that has not changed since the last call.
 func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
-	return b.listBetween(base, string(fork), b.store.ForkPath(fork))
+	path := b.store.ForkPath(fork)
+	known := forkSince{path, string(base)}
+	return func(yield func(snapshot.Candidate, error) bool) {
+		if !b.unchanged.has(known) {
+			b.listBetween(base, string(fork), path, yield)
+		}
+	}
 }
 
 // ListChangesBetween yields the paths at which the snapshots x and y may differ, for [snapshot.ChangeLister].
 func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
-	return b.listBetween(x, string(y), b.store.SnapshotPath(y))
+	return func(yield func(snapshot.Candidate, error) bool) {
+		b.listBetween(x, string(y), b.store.SnapshotPath(y), yield)
+	}
 }
 
 // listBetween yields the paths at which the snapshot base may differ from another snapshot or fork, id. path
 // is the file with the record of id, which lists its layers.
-func (b *backend) listBetween(base snapshot.ID, id, path string) iter.Seq2[snapshot.Candidate, error] {
-	return func(yield func(snapshot.Candidate, error) bool) {
-		from, err := store.Find(string(base), b.store.SnapshotPath(base))
-		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", string(base), err))
-			return
-		}
-		to, err := store.Find(id, path)
-		if err == nil {
-			err = b.listChanges(&from, &to, yield)
-		}
-		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", id, err))
-		}
+func (b *backend) listBetween(base snapshot.ID, id, path string, yield func(snapshot.Candidate, error) bool) {
+	from, err := store.Find(string(base), b.store.SnapshotPath(base))
+	if err != nil {
+		yield(snapshot.Candidate{}, fail("comparing", string(base), err))
+		return
+	}
+	record, settled := see(path) // before it is read
+	to, err := store.Find(id, path)
+	if err != nil {
+		yield(snapshot.Candidate{}, fail("comparing", id, err))
+		return
+	}
+	upper, seen, changed := b.store.TreePath(to.Upper), []sight(nil), false
+	if settled = settled && to.Fork; settled {
+		seen, settled = see(upper, diff.Topmost(b.treesOf(&from), to.Tree))
+	}
+	err = b.listChanges(&from, &to, func(c snapshot.Candidate, err error) bool {
+		changed = true
+		return yield(c, err)
+	})
+	if err != nil {
+		yield(snapshot.Candidate{}, fail("comparing", id, err))
+		return
+	}
+	if settled && !changed {
+		b.unchanged.add(forkSince{path, string(base)}, append(record, seen...), upper)
 	}
 }
 

@@ -62,10 +62,11 @@ func privilege() (userXattr, locked bool) {
 // A backend stores snapshots and forks as overlayfs layers in its directory. It has no other state, so that
 // any number of processes may use the same one.
 type backend struct {
-	store    *store.Store
-	projects quota.Projects
-	locked   bool // see privilege
-	served   LowerServer
+	store     *store.Store
+	projects  quota.Projects
+	locked    bool // see privilege
+	served    LowerServer
+	unchanged unchangedForks // saves time only
 }
 
 func (b *backend) Facts() snapshot.Facts {

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/ahead"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/spf13/cobra"
 )
@@ -37,16 +37,16 @@ func newStandby(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactly("state directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var ahead supervise.Ahead
+			var begun ahead.Container
 			err := standby.Serve(cmd.Context(), func(job standby.Job) error {
 				e, err := a.openAsChild(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
 				// After a signal the process ends: it could not supervise another sandbox.
-				return errors.Join(e.Supervise.SuperviseJob(cmd.Context(), job, &ahead), cmd.Context().Err())
-			}, func() { ahead.Begin(cmd.Context()) })
-			return errors.Join(err, ahead.Close())
+				return errors.Join(e.Supervise.SuperviseJob(cmd.Context(), job, &begun), cmd.Context().Err())
+			}, func() { begun.Begin(cmd.Context()) })
+			return errors.Join(err, begun.Close())
 		},
 	}
 }

@@ -90,10 +90,7 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	if !ok {
 		return nil, errs.ErrNotFound // this backend cannot list changes
 	}
-	had, err := bl.Read(rec)
-	if err != nil {
-		return nil, err
-	}
+	read := sync.OnceValues(func() (*Baseline, error) { return bl.Read(rec) }) // most commands change nothing
 	skip := bl.host.Skip(b, t.Path)
 	var fresh []snapshot.Candidate
 	for touch, err := range lister.ListChanges(ctx, t.Base, t.Fork) {
@@ -104,8 +101,15 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 			return nil, err
 		}
 		touches = append(touches, touch)
+		if touch.Path == "." {
+			continue
+		}
+		had, err := read()
+		if err != nil {
+			return nil, err
+		}
 		abs := filepath.Join(t.Path, touch.Path)
-		if _, recorded := had.Nodes[abs]; !recorded && touch.Path != "." && !had.Absent(abs) && !skip(touch.Path) {
+		if _, recorded := had.Nodes[abs]; !recorded && !had.Absent(abs) && !skip(touch.Path) {
 			fresh = append(fresh, touch)
 		}
 	}

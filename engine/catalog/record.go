@@ -457,7 +457,11 @@ func decodeText(data []byte) (*Record, error) {
 	r := new(Record)
 	rest, list, err := cutSnapshots(string(data))
 	if err == nil {
-		err = exactjson.Decode(rest, r)
+		if usual, ok := decodeUsual(rest); ok {
+			r = usual
+		} else {
+			err = exactjson.Decode(rest, r)
+		}
 		r.Snapshots = list
 	}
 	if err != nil { // without snapshots, or not as encode writes it

@@ -81,12 +81,13 @@ func appendSnapshot(text []byte, m *NamedSnapshot) ([]byte, error) {
 // json then parses the whole record.
 var errNoLines = errors.New("the record has no lines of snapshots")
 
-// cutSnapshots takes the list of snapshots out of the text of a record and returns the rest. Errors:
-// errNoLines, and those of package json for a line.
+// cutSnapshots takes the list of snapshots out of the text of a record and returns the rest, which is the text of the
+// record without snapshots. Errors: errNoLines, and those of package json for a line.
 func cutSnapshots(text string) (rest []byte, list []NamedSnapshot, err error) {
-	before, lines, found := strings.Cut(text, listStart)
-	lines, after, ended := strings.Cut(lines, listEnd)
-	if !found || !ended || !strings.HasPrefix(text, recordStart) {
+	head, lines, found := strings.Cut(text, listStart)
+	lines, tail, ended := strings.Cut(lines, listEnd)
+	tail, comma := strings.CutPrefix(tail, ",")
+	if !found || !ended || !comma || !strings.HasPrefix(text, recordStart) {
 		return nil, nil, errNoLines
 	}
 	n := strings.Count(lines, "\n") + 1
@@ -106,7 +107,7 @@ func cutSnapshots(text string) (rest []byte, list []NamedSnapshot, err error) {
 		}
 		lines = more
 	}
-	return append(append([]byte(before), listStart[:len(listStart)-1]+"]"...), after...), list, nil
+	return append([]byte(head), tail...), list, nil
 }
 
 // A snapshotParser reads the lines of a record that describe named snapshots, those with only a name, time, parent

@@ -20,7 +20,8 @@ import (
 func encodeUsual(r *Record) (text []byte, ok bool) {
 	rest := *r
 	rest.Format, rest.ID, rest.Name, rest.State, rest.Created, rest.Life, rest.Workspace, rest.BareWorkspace = 0, "", "", "", time.Time{}, nil, "", false
-	rest.Ephemeral, rest.Trees, rest.Policy.Network, rest.Supervisor, rest.Untouched, rest.Next, rest.free = false, nil, "", nil, false, 0, span{}
+	rest.Ephemeral, rest.Trees, rest.At, rest.Policy.Network, rest.Policy.Limits.RemoveAfter = false, nil, "", "", 0
+	rest.Supervisor, rest.Untouched, rest.Next, rest.free = nil, false, 0, span{}
 	if len(r.Trees) == 0 || !reflect.ValueOf(rest).IsZero() {
 		return nil, false
 	}
@@ -64,7 +65,14 @@ func (f *usualForm) record(r *Record) {
 	f.flag(",\n  \"bare_workspace\": true", &r.BareWorkspace)
 	f.flag(",\n  \"ephemeral\": true", &r.Ephemeral)
 	f.trees(&r.Trees)
+	if f.has(",\n  \"at\": ", r.At != "") {
+		f.string("", &r.At)
+	}
 	f.string(",\n  \"policy\": {\n    \"network\": ", &r.Policy.Network)
+	if f.has(",\n    \"limits\": {\n      \"remove_after_ns\": ", r.Policy.Limits.RemoveAfter != 0) { // as an agent's sandbox has
+		f.duration("", &r.Policy.Limits.RemoveAfter)
+		f.word("\n    }")
+	}
 	f.word("\n  }")
 	if f.has(",\n  \"keeper\": {", r.Supervisor != nil) {
 		if !f.writes {

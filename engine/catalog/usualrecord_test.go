@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
@@ -17,7 +18,7 @@ func usualRecord() *Record {
 	return &Record{
 		Format: Format, ID: "k3x9", Name: "work-k3x9", State: Ready, Created: time.Date(2026, 1, 2, 3, 4, 5, 600, zone), Workspace: "/srv/work",
 		Life:          &Life{Age: -time.Second, At: Instant{Wall: time.Unix(7, 0).UTC(), Boot: "b00t", Up: time.Hour, Unsure: true}},
-		BareWorkspace: true, Ephemeral: true, Policy: Policy{Network: "none"}, Supervisor: &proc.Process{PID: 12, Start: 34567, Boot: "b00t"}, Untouched: true, Next: 4,
+		BareWorkspace: true, Ephemeral: true, At: "call-7", Policy: Policy{Network: "none", Limits: Limits{RemoveAfter: 7 * 24 * time.Hour}}, Supervisor: &proc.Process{PID: 12, Start: 34567, Boot: "b00t"}, Untouched: true, Next: 4,
 		Trees: []Tree{
 			{Path: "/", Driver: "overlay", Reason: "the first choice", Base: "k3x9-s1", Fork: "k3x9-f2", Taken: time.Unix(1, 2).UTC(), Frozen: true, Mounted: true},
 			{Path: "/srv", Driver: "btrfs", Base: "k3x9-s3", Fork: "k3x9-f4"},
@@ -36,6 +37,8 @@ func TestAUsualRecordHasTheFormOfPackageJSON(t *testing.T) {
 		func(r *Record) { r.Trees[0].Reason, r.Trees[0].Frozen, r.Trees[0].Mounted = "", false, false },
 		func(r *Record) { r.Supervisor = nil },
 		func(r *Record) { r.Untouched = false },
+		func(r *Record) { r.At = "" },
+		func(r *Record) { r.Policy.Limits.RemoveAfter = 0 },
 		func(r *Record) { r.Next, r.Policy.Network, r.State = 0, "", "" },
 	}
 	for chosen := range 1 << len(fields) {
@@ -68,7 +71,7 @@ func TestAUsualRecordHasTheFormOfPackageJSON(t *testing.T) {
 func TestAnUnusualRecordIsLeftToPackageJSON(t *testing.T) {
 	usual := map[string]bool{
 		"Format": true, "ID": true, "Name": true, "State": true, "Created": true, "Life": true, "Workspace": true, "BareWorkspace": true, "Ephemeral": true,
-		"Trees": true, "Supervisor": true, "Untouched": true, "Next": true, "Network": true,
+		"Trees": true, "Supervisor": true, "Untouched": true, "Next": true, "Network": true, "At": true, "RemoveAfter": true,
 	}
 	var check func(r *Record, v reflect.Value)
 	check = func(r *Record, v reflect.Value) {
@@ -162,5 +165,32 @@ func TestAnotherTextIsNoUsualRecord(t *testing.T) {
 	}
 	if _, ok := decodeUsual([]byte(whole + "\n")); ok {
 		t.Error("a text with one more line is a usual record")
+	}
+}
+
+// A usual record with snapshots is read without package json, as one without them is.
+func TestAUsualRecordWithSnapshotsIsReadWithoutPackageJSON(t *testing.T) {
+	r := usualRecord()
+	r.Snapshots = []NamedSnapshot{{Name: "a", Taken: time.Unix(5, 0).UTC(), IDs: []snapshot.ID{"k3x9-s1"}}, {Name: "call-7", Taken: time.Unix(6, 0).UTC(), Parent: "a", IDs: []snapshot.ID{"k3x9-s5"}}}
+	text, err := encode(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = withoutSum(text); err != nil {
+		t.Fatal(err)
+	}
+	rest, list, err := cutSnapshots(string(text))
+	if err != nil || !reflect.DeepEqual(list, r.Snapshots) {
+		t.Fatalf("the snapshots are %+v, %v", list, err)
+	}
+	if _, ok := decodeUsual(rest); !ok {
+		t.Errorf("the rest is not usual:\n%s", rest)
+	}
+	var byJSON Record
+	if err := json.Unmarshal(text, &byJSON); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeText(text); err != nil || !reflect.DeepEqual(got, &byJSON) {
+		t.Errorf("read as %+v, %v, by package json as %+v", got, err, &byJSON)
 	}
 }

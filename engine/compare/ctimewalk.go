@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,20 @@ func expired(ctx context.Context) error {
 //
 // Errors: errs.ErrNotFound, ErrInterrupted, errManyNames.
 func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]changedPath, error) {
-	return walkSince(ctx, dir, since, skip, walkThreads)
+	threads := walkThreads
+	if most, ok := ctx.Value(threadsKey{}).(int); ok {
+		threads = most
+	}
+	return walkSince(ctx, dir, since, skip, threads)
+}
+
+// A threadsKey is the key of the number of threads of a walk in its context.
+type threadsKey struct{}
+
+// sparing returns a context whose walks leave a processor to others. What a caller does meanwhile, such as a checkpoint,
+// waits for other processes, which would otherwise wait for a processor.
+func sparing(ctx context.Context) context.Context {
+	return context.WithValue(ctx, threadsKey{}, max(1, min(walkThreads, runtime.GOMAXPROCS(0)-1)))
 }
 
 // walkThreads is how many threads search a directory by change time. On two processors under other load, one

@@ -34,7 +34,7 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most tim
 	}
 	all, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	search, end := context.WithTimeout(all, look)
+	search, end := context.WithTimeout(sparing(all), look)
 	defer end()
 	r, err := cm.driftOf(all, search, rec)
 	if errors.Is(err, errManyNames) {

@@ -33,6 +33,12 @@ func Follow(ctx context.Context, state string, after uint64, yield func(Event) e
 	return follow(ctx, state, after, yield, func() {})
 }
 
+// FollowEvery follows the events as [Follow] does, but lets at least the time pause pass between two looks at the stream,
+// for a reader that has no hurry: it then costs the same however many events come.
+func FollowEvery(ctx context.Context, state string, after uint64, pause time.Duration, yield func(Event) error) error {
+	return follow(ctx, state, after, yield, func() { poll.Sleep(ctx, pause) })
+}
+
 // follow is Follow. It calls drained each time when it has passed all stored events to yield.
 func follow(ctx context.Context, state string, after uint64, yield func(Event) error, drained func()) error {
 	dir := filepath.Join(state, dirName)

@@ -38,7 +38,10 @@ func (sv *Manager) HandOver(ctx context.Context, h *catalog.Locked, mark string)
 		return false, err
 	}
 	defer conn.Close() //nolint:errcheck // the reply is complete
-	msg, err := exactjson.Encode(Request{Checkpoint: mark})
+	msg := []byte(checkpointBegin + mark + checkpointEnd)
+	if !exactjson.IsPlain(mark) {
+		msg, err = exactjson.Encode(Request{Checkpoint: mark})
+	}
 	if err == nil {
 		err = conn.Send(msg, h.LockFile())
 	}

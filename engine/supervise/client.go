@@ -124,13 +124,13 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 // execInSupervisor sends the command to the sandbox's supervisor. If none runs, it starts one, which takes over the
 // admission slot. The other parameters are those of execOnce.
 func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, command isolate.Command, slot *admission.Slot, o ExecOptions, before int64) (Client, error) {
-	conn, err := sv.Dial(ctx, h.Record)
+	conn, release, err := sv.dialForCommand(ctx, h.Record)
 	if err == nil && conn == nil {
 		if !slot.Held() && !o.Admission.Plain() {
 			return nil, errUnadmitted
 		}
 		if err = sv.spawnSupervisor(ctx, h, slot); err == nil {
-			conn, err = sv.Dial(ctx, h.Record)
+			conn, release, err = sv.dialForCommand(ctx, h.Record)
 		}
 	}
 	if err != nil {
@@ -143,7 +143,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	if err := fault.Point(ctx, "ask for the command"); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	p, proof, err := requestExec(ctx, conn, h.Name, command, execRequest{Prove: o.Prove, Detach: o.detach, EndAtTTL: o.EndAtTTL, Stops: &before}, sv.notice)
+	p, proof, err := requestExec(ctx, conn, h.Name, command, execRequest{Prove: o.Prove, Detach: o.detach, EndAtTTL: o.EndAtTTL, Again: release != nil, Stops: &before}, sv.notice)
 	if proof != nil {
 		h.Proof = proof
 		if serr := h.Save(); err == nil && serr != nil {
@@ -151,6 +151,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 		}
 	}
 	if err == nil {
+		p.release = release
 		return p, nil
 	}
 	if errors.Is(err, errStopped) {
@@ -172,6 +173,10 @@ type client struct {
 	st   isolate.Status
 	hit  *catalog.LimitHit
 	err  error
+	// whole is set if the supervisor has sent st.
+	whole bool
+	// release, unless it is nil, takes the connection once the command's status has come.
+	release func(*fdsock.Conn)
 	// detached is the ID of a detached command, or 0.
 	detached int
 	// closing is held while conn is sent to or closed: a send after the close would reach whatever has the number of
@@ -191,7 +196,7 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 			w.Streams, files = append(w.Streams, i), append(files, f)
 		}
 	}
-	msg, err := exactjson.Encode(Request{Exec: &w})
+	msg, err := encodeExec(&w)
 	if err != nil {
 		return nil, nil, fmt.Errorf("describing the command: %w", err)
 	}
@@ -239,7 +244,7 @@ func (g *client) listen(note func(string)) {
 	case err != nil: // the supervisor was killed, and every process with it
 		g.st = isolate.Status{Signal: syscall.SIGKILL}
 	case t.Status != nil:
-		g.st, g.hit = *t.Status, t.Hit
+		g.st, g.hit, g.whole = *t.Status, t.Hit, true
 	default:
 		g.err = t.refusal()
 	}
@@ -288,13 +293,31 @@ func (g *client) Resize(size isolate.Size) error {
 	return isolate.SetSize(g.pty, size)
 }
 
+// replied reports whether the command's status has come.
+func (g *client) replied() bool {
+	select {
+	case <-g.done:
+		return g.whole
+	default:
+		return false
+	}
+}
+
 func (g *client) Close() (err error) {
 	g.once.Do(func() {
-		g.conn.Shutdown() //nolint:errcheck // the supervisor may have ended
-		<-g.done
+		reuse := g.release != nil && g.replied()
+		if !reuse {
+			g.conn.Shutdown() //nolint:errcheck // the supervisor may have ended
+			<-g.done
+		}
 		g.closing.Lock()
-		err, g.closed = g.conn.Close(), true
+		g.closed = true
 		g.closing.Unlock()
+		if reuse {
+			g.release(g.conn)
+		} else {
+			err = g.conn.Close()
+		}
 		if g.pty != nil {
 			err = errors.Join(err, g.pty.Close())
 		}

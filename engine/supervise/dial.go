@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
@@ -58,6 +59,26 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 	}
 }
 
+// dialForCommand connects to a sandbox's supervisor as Dial does, or returns an idle connection to it. When the command
+// has ended, the caller passes the connection to release instead of closing it, unless release is nil.
+func (sv *Manager) dialForCommand(ctx context.Context, rec *catalog.Record) (conn *fdsock.Conn, release func(*fdsock.Conn), err error) {
+	if sv.connections == nil {
+		conn, err = sv.Dial(ctx, rec)
+		return conn, nil, err
+	}
+	socket, err := connpool.At(sv.socket(rec.Name)) // before Dial: if it is replaced meanwhile, the connection is not reused
+	if err != nil {
+		conn, err = sv.Dial(ctx, rec)
+		return conn, nil, err
+	}
+	release = func(conn *fdsock.Conn) { sv.connections.Put(socket, conn) }
+	if conn = sv.connections.Take(socket); conn != nil {
+		return conn, release, nil
+	}
+	conn, err = sv.Dial(ctx, rec)
+	return conn, release, err
+}
+
 // awaitReply waits until the supervisor of the named sandbox has sent a reply on conn or has ended. Error: ErrSilent
 // if ctx ends first, or if the supervisor is SIGSTOPped for longer than stoppedTimeout.
 func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
@@ -101,7 +122,15 @@ func receive(conn *fdsock.Conn) (Reply, []*os.File, error) {
 	if err != nil {
 		return t, nil, errs.With("waiting for the supervisor's reply", "", err)
 	}
-	return t, files, exactjson.Decode(msg, &t)
+	switch string(msg) {
+	case frozenText:
+		t.Frozen = true
+	case startedText:
+		t.Started = true
+	default:
+		err = exactjson.Decode(msg, &t)
+	}
+	return t, files, err
 }
 
 // request sends one request to a sandbox's supervisor and returns the reply, or nil if no supervisor runs. Errors:

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/drift"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
@@ -33,7 +34,8 @@ type Manager struct {
 	book      *admission.Controller
 
 	program       []string
-	standby       *standby.Pool // or nil
+	standby       *standby.Pool  // or nil
+	connections   *connpool.Pool // or nil
 	probe         []string
 	idMapper      func() ([]string, error)
 	selfTest      SelfTest
@@ -61,6 +63,8 @@ type Parts struct {
 	Supervisor []string
 	// Standby starts supervisors instead, if it is not nil.
 	Standby *standby.Pool
+	// Connections holds connections to supervisors from one command to the next, if it is not nil.
+	Connections *connpool.Pool
 	// Probe is the program of the self-test and its first arguments.
 	Probe []string
 	// IDMapper returns the command that serves a tree with mapped ids.
@@ -75,7 +79,7 @@ type Parts struct {
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, drift: drift.Watcher{Dir: p.Catalog.Dir(), Host: p.Host, Compare: p.Compare},
-		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, standby: p.Standby, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
+		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, standby: p.Standby, connections: p.Connections, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
 	}
 }
 

@@ -94,6 +94,9 @@ type execRequest struct {
 	Prove bool `json:"prove,omitempty"`
 	// EndAtTTL ends the command at the sandbox's ttl, where it would be paused.
 	EndAtTTL bool `json:"end_at_ttl,omitempty"`
+	// Again leaves the connection open after the command's status, for the client's next command. An older
+	// supervisor closes it.
+	Again bool `json:"again,omitempty"`
 	// Stops is the sandbox's stop count when the command was requested. The supervisor rejects the
 	// command if the count has grown since.
 	Stops *int64 `json:"stops,omitempty"`

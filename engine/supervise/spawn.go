@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/ahead"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
@@ -113,9 +114,9 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	return sv.SuperviseJob(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD}, nil)
 }
 
-// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another, with an [Ahead] that is
-// not nil. After nil, nothing of the sandbox is left in this process; an error may leave something.
-func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, ahead *Ahead) error {
+// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another, with a [ahead.Container]
+// that is not nil. After nil, nothing of the sandbox is left in this process; an error may leave something.
+func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, begun *ahead.Container) error {
 	name, ready := job.Name, os.NewFile(uintptr(job.Ready), "ready")
 	refuse := func(err error) error {
 		msg, _ := exactjson.Encode(refusalOf(err))
@@ -136,7 +137,7 @@ func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, ahead *Ahe
 	if err != nil {
 		return refuse(errors.Join(err, slot.Close()))
 	}
-	h, err := sv.startServing(ctx, held, slot, ahead)
+	h, err := sv.startServing(ctx, held, slot, begun)
 	if err != nil {
 		return refuse(errors.Join(err, intent.End()))
 	}
@@ -151,7 +152,7 @@ func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, ahead *Ahe
 
 // startServing starts the sandbox's container and opens the socket on which this supervisor serves clients. It enters
 // this process as the supervisor in the sandbox's catalogue entry. It takes over the admission slot.
-func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot, ahead *Ahead) (*Supervisor, error) {
+func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot, begun *ahead.Container) (*Supervisor, error) {
 	self, err := proc.Self()
 	if err = errors.Join(err, policy.BoundBySite(&held.Policy)); err != nil {
 		return nil, errors.Join(err, slot.Close())
@@ -162,7 +163,7 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	saved := held.StartSave() // the disk takes as long as the container
 	secrets, reading := hostfs.SearchSecrets(), sv.baseline.StartReading(ctx, &before)
 	var h *Supervisor
-	prepared, allowed, err := sv.prepareFirst(ctx, held.Record, slot, ahead)
+	prepared, allowed, err := sv.prepareFirst(ctx, held.Record, slot, begun)
 	if err == nil {
 		h, _, err = sv.Start(ctx, held.Record, prepared, allowed, secrets, nil)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/supervise/ahead"
 	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -46,6 +47,18 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 		return nil, nil, errors.Join(allowed.StartError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
 	}
 	return prepared, allowed, nil
+}
+
+// prepareFirst does what [Manager.Prepare] does for the container of a sandbox without a command, with the part of it that
+// begun holds, if begun is not nil and the part fits.
+func (sv *Manager) prepareFirst(ctx context.Context, rec *catalog.Record, slot *admission.Slot, begun *ahead.Container) (*isolate.Prepared, *resources.Resources, error) {
+	p := rec.Policy
+	if begun != nil && policy.BoundBySite(&p) == nil {
+		if prepared, allowed := begun.Take(sv.cat, rec.Workspace, p, slot); prepared != nil {
+			return prepared, allowed, nil
+		}
+	}
+	return sv.Prepare(ctx, rec.Workspace, rec.Policy, nil, slot)
 }
 
 // startResources creates the control groups for a policy's limits; the caller closes the Resources. With count, usage

@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
@@ -48,12 +49,13 @@ type Options struct {
 // [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	var pool *standby.Pool
+	var connections *connpool.Pool
 	var background sandbox.Background
 	if o.Server != nil {
-		pool, background = o.Server.pool, o.Server
+		pool, connections, background = o.Server.pool, &o.Server.connections, o.Server
 	}
 	e, err := engine.Open(ctx, engine.Config{
-		Standby:    pool,
+		Standby: pool, Connections: connections,
 		Background: background,
 		Later:      o.Later,
 		State:      o.State,
@@ -69,7 +71,7 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
 		IDMapper: o.idMapper,
 	})
-	if e != nil && !o.Child {
+	if e != nil && !o.Child && (o.Server == nil || !o.Server.registered.Swap(true)) {
 		o.register()
 	}
 	return e, err

@@ -3,20 +3,24 @@ package local
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/supervise/connpool"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
 // A Server holds what a server, which opens the engine anew for each request, keeps from one request to the
-// next: processes that supervise one sandbox after another, removed sandboxes whose files it deletes, and the time of
-// the last garbage collection. None of it is state: the server may be killed at any time.
+// next: processes that supervise one sandbox after another, connections to supervisors, removed sandboxes whose files it
+// deletes, and the time of the last garbage collection. None of it is state: the server may be killed at any time.
 type Server struct {
-	pool       *standby.Pool
-	sweepTimer *sweepTimer
-	slots      chan struct{} // one for each call of Do that runs in the background
-	running    sync.WaitGroup
+	pool        *standby.Pool
+	connections connpool.Pool
+	sweepTimer  *sweepTimer
+	registered  atomic.Bool   // the state directory is among those of the user, unless that failed
+	slots       chan struct{} // one for each call of Do that runs in the background
+	running     sync.WaitGroup
 }
 
 // maxBackground is how many functions [Server.Do] runs at once. They mostly wait for the disk.
@@ -51,6 +55,7 @@ func NewServer(state, program string) *Server {
 // Close ends the processes that wait for a sandbox, waits for the functions that run in the background, and starts a
 // garbage collection that was put off.
 func (s *Server) Close() {
+	s.connections.Close()
 	s.pool.Close()
 	s.running.Wait()
 	s.sweepTimer.close()

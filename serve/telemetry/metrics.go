@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -50,6 +51,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+// readPause is the least time between two reads of new events. Prometheus reads the counters every few seconds.
+const readPause = 250 * time.Millisecond
+
 // Follow counts the events of the state directory state from now on until ctx ends, which is no error.
 func (m *Metrics) Follow(ctx context.Context, state string) error {
 	newest, err := events.Newest(state)
@@ -57,7 +61,7 @@ func (m *Metrics) Follow(ctx context.Context, state string) error {
 		return err
 	}
 	m.lastNumber.Set(float64(newest))
-	return events.Follow(ctx, state, newest, func(e events.Event) error { m.take(e); return nil })
+	return events.FollowEvery(ctx, state, newest, readPause, func(e events.Event) error { m.take(e); return nil })
 }
 
 // take counts the event e of a sandbox, such as a command's end, in the counters that it concerns.

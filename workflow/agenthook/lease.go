@@ -1,6 +1,7 @@
 package agenthook
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -43,6 +44,8 @@ type Lease struct {
 	Checkpoints []Checkpoint `json:"checkpoints"`
 	// Drift is the fingerprint of the last report of drift to the model.
 	Drift string `json:"drift,omitempty"`
+
+	text []byte // of the file, when it was read
 }
 
 // A Checkpoint is a named snapshot of a coding agent's sandbox, taken after a call of a tool, to which an
@@ -67,20 +70,25 @@ func (l *Lease) view() view.View {
 // state directory. It needs no engine, for hooks that must answer in a millisecond. Errors: errs.ErrNotFound
 // (no agent works in it), errs.ErrCorrupt.
 func readLease(state, sandbox string) (*Lease, error) {
-	path := filepath.Join(catalog.SandboxDir(state, sandbox), leaseFile)
-	data, err := os.ReadFile(path)
-	if err == nil && len(data) == 0 { // the power failed
-		err = os.ErrNotExist
-	}
+	data, err := leaseText(state, sandbox)
 	if err != nil {
-		return nil, errs.With("reading the lease of", sandbox, err)
+		return nil, err
 	}
-	l := &Lease{}
+	l := &Lease{text: data}
 	if err := exactjson.Decode(data, l); err != nil {
 		return nil, &errs.Error{Op: "reading the lease of", Path: sandbox, Kind: errs.ErrCorrupt, Err: err}
 	}
 	l.Sandbox = sandbox // it may have been renamed since
 	return l, nil
+}
+
+// leaseText returns the JSON text of the lease of a sandbox. Errors: errs.ErrNotFound.
+func leaseText(state, sandbox string) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(catalog.SandboxDir(state, sandbox), leaseFile))
+	if err == nil && len(data) == 0 { // the power failed
+		err = os.ErrNotExist
+	}
+	return data, errs.With("reading the lease of", sandbox, err)
 }
 
 // leaseAt returns the lease, which ties a sandbox to an agent, of the sandbox that a view shows to the agent.
@@ -103,7 +111,7 @@ func (l *Lease) save(e *engine.Engine) error {
 		return err
 	}
 	path := filepath.Join(e.Catalog().Path(l.Sandbox), leaseFile)
-	return errs.With("writing the lease of", l.Sandbox, catalog.ReplaceFile(path, data, false))
+	return errs.With("writing the lease of", l.Sandbox, catalog.ReplaceQuickly(path, data))
 }
 
 // update changes the lease, which ties the sandbox to a coding agent, by the function change and saves it. It
@@ -120,12 +128,19 @@ func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease
 
 // updateLocked changes the lease as update does. The caller has the lock of the sandbox.
 func (l *Lease) updateLocked(e *engine.Engine, change func(*Lease)) error {
-	now, err := readLease(e.StateDir(), l.Sandbox)
+	text, err := leaseText(e.StateDir(), l.Sandbox)
 	if err != nil {
 		return err
 	}
-	change(now)
-	*l = *now
+	if l.text == nil || !bytes.Equal(text, l.text) { // another hook has changed it
+		now, err := readLease(e.StateDir(), l.Sandbox)
+		if err != nil {
+			return err
+		}
+		*l = *now
+	}
+	l.text = nil
+	change(l)
 	return l.save(e)
 }
 

@@ -27,7 +27,7 @@ func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Candi
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
 		from, to = from[:len(from)-1], to[:len(to)-1]
 	}
-	if len(from)+len(to) > 0 && how.rootCounts(tree) && !how.sameRoot(topmost(x, tree), topmost(y, tree)) &&
+	if len(from)+len(to) > 0 && how.rootCounts(tree) && !how.sameRoot(Topmost(x, tree), Topmost(y, tree)) &&
 		!yield(snapshot.Candidate{Path: ".", Named: true}, nil) {
 		return nil
 	}
@@ -41,9 +41,9 @@ func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Candi
 	return err
 }
 
-// topmost returns the directory that an overlay of trees above tree shows as its root: the
+// Topmost returns the directory that an overlay of trees above tree shows as its root: the
 // first of trees, or tree if there are none.
-func topmost(trees []string, tree string) string {
+func Topmost(trees []string, tree string) string {
 	if len(trees) > 0 {
 		return trees[0]
 	}

@@ -1,4 +1,5 @@
-package supervise
+// Package ahead begins the container of a server's next sandbox before there is one, so that it starts sooner.
+package ahead
 
 import (
 	"context"
@@ -8,51 +9,50 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/limits"
 )
 
-// An Ahead holds the part of a container that needs no sandbox yet, its control groups and its pid 1, in a process that
+// A Container holds the part of a container that needs no sandbox yet, its control groups and its pid 1, in a process that
 // supervises one sandbox after another and waits for the next. That one then starts sooner if it has the workspace, the
-// network and the limits of the last; otherwise the part is thrown away. Of the last sandbox, an Ahead has nothing else.
+// network and the limits of the last; otherwise the part is thrown away. Of the last sandbox, a Container has nothing else.
 // The zero value holds nothing. It is not safe for concurrent use.
-type Ahead struct {
+type Container struct {
 	// next is the key of the last sandbox, and of the container.
-	next      aheadKey
+	next      key
 	cat       *catalog.Catalog // of the last sandbox
 	resources *resources.Resources
 	begun     *isolate.Prepared
 	intent    *catalog.Intent // announces the control groups, so that a command after a kill removes them
 }
 
-// aheadName stands for the name of the sandbox in the intent of an Ahead, and a new id for its id.
-const aheadName = "next"
+// nextName stands for the name of the sandbox in the intent of a Container, and a new id for its id.
+const nextName = "next"
 
-// An aheadKey is everything on which the part of a container in an [Ahead] depends.
-type aheadKey struct {
+// A key is everything on which the part of a container in a [Container] depends.
+type key struct {
 	state, workspace string
 	policy           catalog.Policy // with these fields only that [resources.Start] and [hostfs.Confinement] read
 	spec             isolate.Spec   // as hostfs.Confinement returns it
 }
 
-// aheadKeyOf returns the key of a sandbox in the state directory state.
-func aheadKeyOf(state, workspace string, p catalog.Policy) aheadKey {
+// keyOf returns the key of a sandbox in the state directory state.
+func keyOf(state, workspace string, p catalog.Policy) key {
 	p = catalog.Policy{Limits: p.Limits, BestEffort: p.BestEffort, Network: p.Network}
-	return aheadKey{state, workspace, p, hostfs.Confinement(p, workspace)}
+	return key{state, workspace, p, hostfs.Confinement(p, workspace)}
 }
 
 // Begin begins a container like that of the last sandbox, unless there was none, or its policy has limits of processes,
 // which may have to be checked by the clock as long as the control groups exist. After an error it holds nothing; the
 // start of the next sandbox reports the cause. Cost: 2 ms.
-func (a *Ahead) Begin(ctx context.Context) {
+func (a *Container) Begin(ctx context.Context) {
 	k := a.next
 	if a.begun != nil || a.cat == nil || hostfs.ForProcesses(k.policy.Limits) != (limits.Limits{}) {
 		return
 	}
 	var err error
-	if a.intent, err = a.cat.Begin(catalog.Supervising, aheadName, catalog.NewID()); err == nil {
+	if a.intent, err = a.cat.Begin(catalog.Supervising, nextName, catalog.NewID()); err == nil {
 		a.resources, err = resources.Start(ctx, k.policy, true, nil, k.workspace, k.state)
 	}
 	if err == nil {
@@ -65,13 +65,13 @@ func (a *Ahead) Begin(ctx context.Context) {
 	}
 }
 
-// take removes the part of a container from a and completes it for a sandbox with the key k, which gets the admission
-// slot. It returns nil if a holds none that fits, for example because pid 1 was killed meanwhile; the slot is then the
-// caller's still.
-func (a *Ahead) take(k aheadKey, slot *admission.Slot) (*isolate.Prepared, *resources.Resources) {
-	if a == nil {
-		return nil, nil
-	}
+// Take removes the part of a container from a and completes it for a sandbox of the catalogue cat with the policy p, of
+// which the site's bounds are a part already; the result gets the admission slot. Take returns nil if a holds none that
+// fits, for example because pid 1 was killed meanwhile; the slot is then the caller's still. The next container is like
+// that of this sandbox.
+func (a *Container) Take(cat *catalog.Catalog, workspace string, p catalog.Policy, slot *admission.Slot) (*isolate.Prepared, *resources.Resources) {
+	k := keyOf(cat.Dir(), workspace, p)
+	a.cat = cat
 	fits := reflect.DeepEqual(a.next, k)
 	a.next = k
 	if a.begun == nil {
@@ -93,7 +93,7 @@ func (a *Ahead) take(k aheadKey, slot *admission.Slot) (*isolate.Prepared, *reso
 }
 
 // Close ends the part of a container that a holds, if any.
-func (a *Ahead) Close() error {
+func (a *Container) Close() error {
 	err := a.begun.Close()
 	if a.resources != nil {
 		err = errors.Join(err, a.resources.Close(context.Background()))
@@ -103,17 +103,4 @@ func (a *Ahead) Close() error {
 	}
 	a.begun, a.resources, a.intent = nil, nil, nil
 	return err
-}
-
-// prepareFirst does what [Manager.Prepare] does for the container of a sandbox without a command, with the part of it that
-// ahead holds.
-func (sv *Manager) prepareFirst(ctx context.Context, rec *catalog.Record, slot *admission.Slot, ahead *Ahead) (*isolate.Prepared, *resources.Resources, error) {
-	p := rec.Policy
-	if ahead != nil && policy.BoundBySite(&p) == nil {
-		ahead.cat = sv.cat
-		if prepared, allowed := ahead.take(aheadKeyOf(sv.cat.Dir(), rec.Workspace, p), slot); prepared != nil {
-			return prepared, allowed, nil
-		}
-	}
-	return sv.Prepare(ctx, rec.Workspace, rec.Policy, nil, slot)
 }
