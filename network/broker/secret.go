@@ -157,7 +157,7 @@ func (j *injection) header(value string) string {
 		return value
 	}
 	real := base64.StdEncoding.EncodeToString([]byte(replaced))
-	j.undo = append(j.undo, pair{[]byte(real), []byte(coded)})
+	j.undo = append(j.undo, pair{[]byte(real), []byte(coded), true})
 	return scheme + " " + real
 }
 
@@ -176,9 +176,10 @@ func (j *injection) query(raw string) string {
 func (j *injection) pairs() []pair {
 	all := slices.Clone(j.undo)
 	for _, s := range j.broker.secrets {
+		_, known := s.rules.Name(j.request.Name, j.request.Port)
 		for _, f := range s.forms {
 			if len(f) >= minRedacted {
-				all = append(all, pair{f, []byte(s.Placeholder)})
+				all = append(all, pair{f, []byte(s.Placeholder), known})
 			}
 		}
 	}
