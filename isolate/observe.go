@@ -84,7 +84,7 @@ func (c *Container) observeCall(finder *notifier.ProgramFinder, root int, call n
 	case notifier.Look:
 		o.Act, o.Path = ActLookup, call.Path
 	case notifier.Execute:
-		return c.observeProgram(finder, root, call.PID, call.Path)
+		return c.observeProgram(finder, root, call.PID, call.Program(root))
 	case notifier.Read:
 		o.Act, o.Path = ActRead, call.Read(root)
 	case notifier.Move:

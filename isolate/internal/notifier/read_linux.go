@@ -12,11 +12,11 @@ import (
 func (call Call) Read(root int) string {
 	call = call.followed()
 	for _, own := range []string{"/dev/", "/proc/", "/sys/"} {
-		if strings.HasPrefix(call.Path, own) {
+		if strings.HasPrefix(call.Path, own) && !strings.Contains(call.asked, "/..") {
 			return ""
 		}
 	}
-	there, found := entryAt(root, call.Path, call.Flags&unix.O_NOFOLLOW == 0)
+	there, found := call.entryAt(root, call.Flags&unix.O_NOFOLLOW == 0)
 	if !found || there.kind != unix.S_IFREG && there.kind != unix.S_IFDIR {
 		return ""
 	}
@@ -26,10 +26,28 @@ func (call Call) Read(root int) string {
 // Moved returns the paths, after symbolic links of the directories, of the file or directory that an observed call
 // renames or links, and of its other name, in the container with this root; "" if there is no such file or directory.
 func (call Call) Moved(root int) (from, to string) {
-	to = Call{PID: call.PID, Act: Replace, Path: call.To}.Written(root)
+	to = Call{PID: call.PID, Act: Replace, Path: call.To, asked: call.askedTo}.Written(root)
 	if call = call.followed(); to == "" {
 		return "", ""
 	}
-	there, _ := entryAt(root, call.Path, call.Flags&unix.AT_SYMLINK_FOLLOW != 0)
+	there, _ := call.entryAt(root, call.Flags&unix.AT_SYMLINK_FOLLOW != 0)
 	return there.path, to
+}
+
+// Program returns the path of the program that an observed call executes, in the container with this root. Symbolic links
+// are followed only where ".." comes after one.
+func (call Call) Program(root int) string {
+	if !strings.Contains(call.asked, "/..") {
+		return call.Path
+	}
+	there, _ := call.entryAt(root, true)
+	return there.path
+}
+
+// entryAt returns the file that the call names, as the function entryAt does.
+func (call Call) entryAt(root int, follow bool) (entry, bool) {
+	if there, found := entryAt(root, call.asked, follow); found && call.asked != "" {
+		return there, true
+	}
+	return entryAt(root, call.Path, follow) // with ".." after a directory that this process does not see, such as /proc/self
 }

@@ -17,21 +17,21 @@ func (call Call) Written(root int) string {
 	if strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/") {
 		return ""
 	}
-	there, found := entryAt(root, call.Path, false)
+	there, found := call.entryAt(root, false)
 	switch call.Act {
 	case Create:
 		if !found {
-			return newAt(root, call.Path)
+			return call.newAt(root)
 		}
 		return ""
 	case Replace:
-		return newAt(root, call.Path)
+		return call.newAt(root)
 	case Remove:
 		return there.path
 	case Open:
 		return call.opened(root, there, found)
 	}
-	there, _ = entryAt(root, call.Path, true) // SetAttr and Truncate
+	there, _ = call.entryAt(root, true) // SetAttr and Truncate
 	return there.path
 }
 
@@ -43,12 +43,12 @@ func (call Call) opened(root int, there entry, found bool) string {
 	case call.Flags&unix.O_PATH != 0:
 		return ""
 	case !found && creates:
-		return newAt(root, call.Path)
+		return call.newAt(root)
 	case !found || !writes, creates && call.Flags&unix.O_EXCL != 0:
 		return ""
 	}
 	if there.kind == unix.S_IFLNK && call.Flags&unix.O_NOFOLLOW == 0 {
-		there, _ = entryAt(root, call.Path, true)
+		there, _ = call.entryAt(root, true)
 	}
 	temporary := call.Flags&unix.O_TMPFILE == unix.O_TMPFILE // in this directory, and without a name
 	if there.kind == unix.S_IFREG || there.kind == unix.S_IFDIR && temporary {
@@ -106,12 +106,13 @@ func openPath(root int, path string, follow bool) (fd int) {
 	return fd
 }
 
-// newAt returns the path, after symbolic links, at which a new file would be made in the container; "" if there is no
+// newAt returns the path, after symbolic links, at which the call would make a new file in the container; "" if there is no
 // such directory. root is a descriptor of the container's root directory.
-func newAt(root int, path string) string {
-	dir, found := entryAt(root, filepath.Dir(path), true)
+func (call Call) newAt(root int) string {
+	asked, _ := filepath.Split(strings.TrimRight(call.asked, "/"))
+	dir, found := Call{Path: filepath.Dir(call.Path), asked: asked}.entryAt(root, true)
 	if !found || dir.kind != unix.S_IFDIR {
 		return ""
 	}
-	return filepath.Join(dir.path, filepath.Base(path))
+	return filepath.Join(dir.path, filepath.Base(call.Path))
 }
