@@ -13,7 +13,7 @@ import (
 // inode, because the user of the lower has replaced the file, the kernel removes the mount in every mount namespace
 // (d_invalidate in fs/dcache.c), and the file is seen.
 type fixedNames struct {
-	mu sync.Mutex
+	mu sync.RWMutex
 	// paths are the names, relative to the root of the lower, with the attributes of their first inodes, which are the
 	// zero value before the first lookup.
 	paths map[string]vfs.Stat
@@ -39,9 +39,9 @@ func (x *fixedNames) add(p string) {
 // stat returns the attributes of the first inode at the fixed path p, as they were then if the path leads to another one
 // now, or to none. present returns those of the present one.
 func (x *fixedNames) stat(p string, present func() (vfs.Stat, error)) (vfs.Stat, error) {
+	st, err := present() // without mu, which every lookup takes: the lower may answer late
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	st, err := present()
 	first := x.paths[p]
 	switch {
 	case first.Ino == 0:
@@ -58,8 +58,8 @@ func (x *fixedNames) stat(p string, present func() (vfs.Stat, error)) (vfs.Stat,
 // Fixes reports whether the entry called name in the lower directory dir always leads to its first inode, as [Tree.Hide]
 // has requested for it.
 func (t *Tree) Fixes(dir *Ref, name string) bool {
-	t.fixed.mu.Lock()
-	defer t.fixed.mu.Unlock()
+	t.fixed.mu.RLock()
+	defer t.fixed.mu.RUnlock()
 	if !t.fixed.last[name] || dir == nil {
 		return false
 	}
@@ -72,8 +72,8 @@ func (t *Tree) Fixes(dir *Ref, name string) bool {
 func (t *Tree) TakeOver(was *Tree) {
 	t.takeLateReads(was)
 	t.takeFirstReads(was)
-	was.fixed.mu.Lock()
-	defer was.fixed.mu.Unlock()
+	was.fixed.mu.RLock()
+	defer was.fixed.mu.RUnlock()
 	t.fixed.mu.Lock()
 	defer t.fixed.mu.Unlock()
 	t.fixed.paths, t.fixed.last = maps.Clone(was.fixed.paths), maps.Clone(was.fixed.last)
