@@ -85,7 +85,7 @@ func (c *Container) observeCall(tree *notifier.Tree, call notifier.Call) bool {
 	case notifier.Look:
 		o.Act, o.Path = ActLookup, call.Path
 	case notifier.Execute:
-		return c.observeProgram(tree, call.PID, call.Path)
+		return c.observeProgram(tree, call.PID, call.Program(tree))
 	case notifier.Read:
 		o.Act, o.Path = ActRead, call.Read(tree)
 	case notifier.Move:

@@ -36,6 +36,21 @@ func TestNoLimitsCreateNoCgroup(t *testing.T) {
 	must(t, g.Close(t.Context()))
 }
 
+// TestMemoryLimitBoundsSocketBuffers: the kernel counts them apart in version 1. Cost: 1 s.
+func TestMemoryLimitBoundsSocketBuffers(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	const limit = 32 << 20
+	g := started(t, Limits{Memory: limit}, Options{})
+	b := newChild(t, g, "datagrams 200000000", nil).begin()
+	var stored int
+	if n, err := fmt.Sscanf(b.line(), "stored %d", &stored); err != nil || n != 1 || stored > limit {
+		t.Errorf("%d bytes of datagrams are stored within %d: %v", stored, limit, err)
+	}
+	b.ends()
+	closes(t, g)
+}
+
 func TestMemoryLimitKillsAllProcesses(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)

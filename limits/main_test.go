@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +49,8 @@ func TestMain(m *testing.M) {
 		twice(arg)
 	case "memfd":
 		memfd(arg)
+	case "datagrams":
+		datagrams(arg)
 	case "thread":
 		thread(arg)
 	case "write", "read":
@@ -86,6 +89,29 @@ func memfd(bytes string) {
 	fmt.Fprintln(os.Stdout, "written")
 	time.Sleep(time.Hour)
 	runtime.KeepAlive(b)
+}
+
+// datagrams sends itself that many bytes, then receives and counts those that were stored meanwhile.
+func datagrams(bytes string) {
+	n, _ := strconv.Atoi(bytes)
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	must0(err)
+	raw, err := conn.SyscallConn()
+	must0(err)
+	must0(raw.Control(func(fd uintptr) { must0(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 2*n)) }))
+	part := make([]byte, 60_000)
+	for sent := 0; sent < n; sent += len(part) {
+		_, _ = conn.WriteTo(part, conn.LocalAddr()) // ENOBUFS at the limit
+	}
+	stored := 0
+	must0(conn.SetReadDeadline(time.Now().Add(time.Second)))
+	for {
+		got, err := conn.Read(part)
+		if stored += got; err != nil {
+			break
+		}
+	}
+	fmt.Fprintln(os.Stdout, "stored", stored)
 }
 
 // The variable is initialised on the first thread of the process.

@@ -72,13 +72,14 @@ func cpuSetting(m *member, cpus float64) setting {
 }
 
 // memorySettings returns the settings that limit the memory of the control group m to that many bytes. In
-// version 1 the limit with swap is a second one, never below the first. In version 2 swap is disabled, and
-// the kernel kills all processes of the group together.
+// version 1 the limit with swap is a second one, never below the first, and the buffers of network sockets have one
+// of their own. In version 2 swap is disabled, and the kernel kills all processes of the group together.
 func memorySettings(m *member, bytes int64) []setting {
 	if m.version == 1 {
 		return []setting{
 			{part: PartMemory, m: m, file: "memory.limit_in_bytes", value: or(bytes, "-1")},
 			{part: PartMemory, m: m, file: "memory.memsw.limit_in_bytes", value: or(bytes, "-1"), optional: true},
+			{part: PartMemory, m: m, file: "memory.kmem.tcp.limit_in_bytes", value: or(bytes, "-1"), optional: true},
 		}
 	}
 	swap, group := "max", "0"

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -122,6 +124,7 @@ func (r *Rules) Covers(rec *catalog.Record) error {
 			wider = append(wider, "the variable "+name)
 		}
 	}
+	wider = append(wider, widerRules(&p, &limit)...)
 	if p.BestEffort && !limit.BestEffort {
 		wider = append(wider, "best effort")
 	}
@@ -145,6 +148,36 @@ func (r *Rules) Covers(rec *catalog.Record) error {
 		Err:   errors.New("the sandbox was made with more than this server allows: " + strings.Join(wider, ", ")),
 		Hints: []string{r.Command("rm", rec.Name) + "   # a person, then sandbox_new"},
 	}
+}
+
+// widerRules returns what the policy p of a sandbox allows beyond limit by its secrets, its budget and its rules about
+// programs, files and questions. Rules about programs and files that differ count as wider.
+func widerRules(p, limit *catalog.Policy) (wider []string) {
+	for _, one := range p.Secrets {
+		if !slices.ContainsFunc(limit.Secrets, func(s catalog.Secret) bool { return sameText(s, one) }) {
+			wider = append(wider, "the secret "+one.Name)
+		}
+	}
+	if p.Ask > 0 && limit.Ask == 0 {
+		wider = append(wider, "questions about the network")
+	}
+	if limit.Tools != nil && !sameText(p.Tools, limit.Tools) {
+		wider = append(wider, "other [tools]")
+	}
+	if limit.Data != nil && !sameText(p.Data, limit.Data) {
+		wider = append(wider, "other [data]")
+	}
+	if limit.Budget != nil && p.Budget == nil {
+		wider = append(wider, "no budget")
+	}
+	return wider
+}
+
+// sameText reports whether two values are the same in a record.
+func sameText(a, b any) bool {
+	one, err := json.Marshal(a)
+	other, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && bytes.Equal(one, other)
 }
 
 // Command returns a command line of snapfs, with the arguments args, that a person may run. It has --state

@@ -94,12 +94,12 @@ func allowed(dir string, names, show []string) []string {
 // hideLater makes the live trees among mounts, which show the real files, hide the names in missing as soon as they
 // exist. trees are those of the sandbox, points the mounts of the host, and host looks up its paths. A mask covers each
 // path in hide; below the mask hideLater puts an empty stand-in, so that no rename in an earlier command leads to the
-// masked file.
+// masked file. fixed are other paths at which something is mounted.
 //
 // hideLater returns the paths to mask. It leaves out the machine's empty files and directories where the tree can hide
 // what the host writes later: packages that root installs in the sandbox make files there, such as a key in
 // /etc/ssl/private, and a mask costs more.
-func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point, host *lookupCache) []string {
+func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide, fixed []string, points []mount.Point, host *lookupCache) []string {
 	s := surveyor{mounts: points}
 	// in returns where entries of dir are hidden, or nil.
 	in := func(dir string) *isolate.Hidden {
@@ -142,7 +142,7 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 		}
 	}
 	for i := range mounts {
-		finish(&mounts[i], s)
+		finish(&mounts[i], s, append(fixed, masks...))
 	}
 	return masks
 }
@@ -228,13 +228,16 @@ func standIn(host *lookupCache, p string) (one isolate.StandIn, ok bool) {
 }
 
 // finish completes m, a mount of a tree in which names are hidden from the sandbox. It passes the names to the FUSE
-// server if one serves the tree, and sets the options of an overlay that depend on them. s knows the host's mounts.
-func finish(m *isolate.Mount, s surveyor) {
-	if len(m.Hidden) == 0 {
-		return
-	}
+// server if one serves the tree, with the paths fixed, at which something is mounted. It sets the options of an overlay
+// that depend on the names. s knows the host's mounts.
+func finish(m *isolate.Mount, s surveyor, fixed []string) {
 	if h, ok := m.Served.(snapshot.NameHider); ok {
 		var names []string
+		for _, p := range fixed {
+			if rest, ok := strings.CutPrefix(p, strings.TrimSuffix(m.Target, "/")+"/"); ok {
+				names = append(names, "//"+rest)
+			}
+		}
 		for _, e := range m.Hidden {
 			for _, name := range e.Absent {
 				names = append(names, path.Join(e.Dir, name))
@@ -248,7 +251,7 @@ func finish(m *isolate.Mount, s surveyor) {
 		}
 		m.Served = h.Hiding(names)
 	}
-	if m.Overlay != nil {
+	if m.Overlay != nil && len(m.Hidden) > 0 {
 		o := *m.Overlay
 		o.OneFilesystem = o.Upper != "" && !o.Nested && len(o.Base) == 0 && onOne(path.Dir(o.Work), m.Target, s)
 		m.Overlay = &o

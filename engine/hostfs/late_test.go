@@ -77,7 +77,7 @@ func TestOnlyLiveTreesHideWhatComesLater(t *testing.T) {
 	for _, dir := range dirs {
 		missing = append(missing, absentNames{dir: dir, names: []string{".ssh"}})
 	}
-	hideLater(mounts, []catalog.Tree{{Path: "/"}, {Path: "/frozen", Frozen: true}}, missing, []string{"/home/masked"}, points, newLookupCache())
+	hideLater(mounts, []catalog.Tree{{Path: "/"}, {Path: "/frozen", Frozen: true}}, missing, []string{"/home/masked"}, nil, points, newLookupCache())
 	for i, want := range [][]string{{"."}, nil, nil, {".", "a"}, {"lib"}} {
 		var got []string
 		for _, h := range mounts[i].Hidden {
@@ -114,7 +114,7 @@ func TestNewHomesAreHidden(t *testing.T) {
 	}
 	missing := []absentNames{{dir: homes, only: []string{"ann", "bob"}}}
 	mounts := []isolate.Mount{{Target: "/", Overlay: &isolate.Overlay{Lower: []string{"/"}, Upper: "/var/l/u", Work: "/var/l/w"}}}
-	hideLater(mounts, []catalog.Tree{{Path: "/"}}, missing, []string{bob}, []mount.Point{{Path: "/"}}, newLookupCache())
+	hideLater(mounts, []catalog.Tree{{Path: "/"}}, missing, []string{bob}, nil, []mount.Point{{Path: "/"}}, newLookupCache())
 	h := mounts[0].Hidden
 	if len(h) != 2 || !h[0].All || !slices.Equal(h[0].Except, []string{"ann"}) || len(h[1].StandIns) != 1 {
 		t.Errorf("hidden are %+v", h)

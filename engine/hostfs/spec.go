@@ -100,7 +100,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	s.Mounts, more = keepMasks(s.Mounts, s.Hide, rec.Policy.Hide, env)
 	notes = append(notes, more...)
 	s.Redacted = redacted(s.Hide, rec.Policy.Hide)
-	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts, h.host)
+	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, slices.Concat(s.ReadOnly, s.NoExec, s.Guarded), env.mounts, h.host)
 	s.Hide = append(s.Hide, sockets...)
 	return s, notes, err
 }

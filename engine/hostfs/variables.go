@@ -131,7 +131,7 @@ func SecretVariable(name, value string) bool {
 }
 
 // credentialIn reports whether the value of a variable holds a credential: a URL like scheme://user@host,
-// except git@, which is no secret, or a setting like password=x.
+// except git@, which is no secret, a setting like password=x, or a token that its beginning identifies.
 func credentialIn(value string) bool {
 	if strings.Contains(value, "://") {
 		for rest := value; ; {
@@ -149,13 +149,13 @@ func credentialIn(value string) bool {
 			rest = after
 		}
 	}
-	if !strings.Contains(value, "=") {
-		return false
-	}
 	value = strings.ToLower(value)
 	return slices.ContainsFunc(settings[:], func(s string) bool { return strings.Contains(value, s) })
 }
 
 // settings are the words, in lower case, by which snapfs takes the value of an environment variable for one with a
 // credential, which a sandbox does not get.
-var settings = [...]string{"password=", "passwd=", "token=", "secret=", "sig=", "apikey=", "api_key=", "authorization="}
+var settings = [...]string{
+	"password=", "passwd=", "pwd=", "token=", "secret=", "sig=", "?key=", "&key=", "apikey=", "api_key=", "api-key=", "access_key=", "login=", "authorization=", "authorization:", "bearer ",
+	"access-tokens", "-setcookie ", "sshpass -p", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-ant-", "sk-proj-", "nvapi-",
+}

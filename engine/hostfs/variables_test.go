@@ -16,6 +16,8 @@ func TestOnlyKnownVariablesPass(t *testing.T) {
 		// Harmless names with a credential.
 		"PIP_INDEX_URL=https://token@example.org/", "UV_INDEX_URL=https://a:b@example.org/", "CARGO_REGISTRIES_X_TOKEN=x", "JAVA_TOOL_OPTIONS=-Dpassword=x",
 		"CARGO_HTTP_PROXY=a:b@example.org:80", "PIP_PROXY=a@example.org", "NPM_CONFIG__AUTH=x", "NODE_AUTH_TOKEN=x",
+		"NIX_CONFIG=access-tokens = github.com=x", "VCPKG_BINARY_SOURCES=http,https://example.org,read,Authorization: Bearer x", "ERL_FLAGS=-setcookie x", "CARGO_NET_X=ghp_x",
+		"GIT_SSH_COMMAND=sshpass -p x ssh", "DOTNET_X=Pwd=x;", "ZIG_X=https://example.org/?key=x",
 	}
 	got := strings.Join(Environ(env, []string{"KEPT", "FIRST=new", "LAST=a=b"}), " ")
 	want := "PATH=/bin AWS_REGION=eu HOME=/root TOKENIZERS_PARALLELISM=1 GOPROXY=off OLDPWD=/x LC_ALL=C npm_config_registry=https://npm.example.org/ KEPT=1 FIRST=new LAST=a=b"

@@ -25,7 +25,8 @@ type NameHider interface {
 	// Hiding returns the same tree without the names at paths, which are relative to the tree. A path that ends
 	// with a slash stands for all names in that directory, but for those whose path is in the list with a slash before
 	// it. A file that the fork itself has made at such a path is shown. While the returned Served is mounted, other
-	// mounts of the fork hide the names as well.
+	// mounts of the fork hide the names as well. A path that begins with two slashes is not hidden: something is mounted
+	// at it, and whatever becomes of the real file, no lookup may find another one there, or the mount would go.
 	Hiding(paths []string) Served
 }
 

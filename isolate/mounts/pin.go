@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// pin adds the system calls by which pid 1 mounts dirs, the parents of hidden and read-only paths in a tree, onto
+// pin adds the system calls by which pid 1 mounts dirs, the parents of hidden and read-only paths and the like in a tree, onto
 // themselves, because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the
 // directory, and the next container of the same trees would hide nothing. Mounts inside the tree are attached
 // after its pins.
@@ -30,8 +30,9 @@ func (pl *Planner) pin(dirs []string) {
 	pl.Stage = stage
 }
 
-// pins returns for each tree of s the parents of hidden and read-only paths that lie in it, outermost first.
-// They must not be renamed: under another name nothing in them would be hidden or read-only.
+// pins returns for each tree of s the parents of hidden and read-only paths, and of forbidden and guarded programs, that
+// lie in it, outermost first. They must not be renamed: in the next container nothing in them would be hidden, read-only,
+// forbidden or guarded under the other name.
 func pins(s Spec) [][]string {
 	list := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}
@@ -49,7 +50,7 @@ func pins(s Spec) [][]string {
 	for _, p := range s.ReadOnly { // also in what a command of an earlier container has created
 		add(p, func(m Mount) bool { return !m.ReadOnly && m.Skeleton == "" })
 	}
-	for _, p := range slices.Concat(s.Hide, servedHidden(s)) {
+	for _, p := range slices.Concat(s.Hide, servedHidden(s), s.NoExec, s.Guarded) {
 		add(p, renames)
 	}
 	for _, dirs := range list {

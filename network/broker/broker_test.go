@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/network"
 )
@@ -264,6 +265,36 @@ func TestStreamsPassAtOnce(t *testing.T) {
 	}
 }
 
+// TestNoDelayTellsTheStartOfASecret: the server of another name, whose requests are read, may be anybody's. What it sends
+// passes at once, also if it begins as a secret does. The whole secret is replaced all the same.
+func TestNoDelayTellsTheStartOfASecret(t *testing.T) {
+	more := make(chan struct{})
+	w := newWorld(t, "GET https://"+serverName+"/*", func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/guess" {
+			_, _ = io.WriteString(rw, "is it "+realKey[:20])
+			_ = http.NewResponseController(rw).Flush() // the client notices
+			<-more
+		}
+		_, _ = io.WriteString(rw, " or "+realKey+"?")
+	}, func(o *Options) { o.Config.Secrets[0].Hosts = []string{"api." + serverName + ":443"} })
+	client := w.client(false)
+	response, err := client.Get("https://" + serverName + "/guess") //nolint:noctx // the timer below ends it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	timer := time.AfterFunc(time.Minute, func() { _ = response.Body.Close() }) // it fails the test
+	defer timer.Stop()
+	first := make([]byte, 26)
+	if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != "is it "+realKey[:20] {
+		t.Errorf("%q: %v", first, err)
+	}
+	close(more)
+	if _, text := w.do(client, http.MethodGet, "https://"+serverName+"/whole", ""); text != " or "+w.key+"?" {
+		t.Errorf("the whole secret comes as %q", text)
+	}
+}
+
 func TestServersAreVerified(t *testing.T) {
 	w := newWorld(t, "GET wrong.example", echo, func(o *Options) { o.Config.Secrets[0].Hosts = []string{"wrong.example:443"} })
 	c := &http.Client{Transport: transportOn(w.dial("wrong.example", 443), w)}
@@ -278,7 +309,7 @@ func TestServersAreVerified(t *testing.T) {
 
 // TestRedactorFindsAShorterTextAtTheEnd: a text that a longer one begins with is found where the stream ends.
 func TestRedactorFindsAShorterTextAtTheEnd(t *testing.T) {
-	pairs := sortPairs([]pair{{[]byte("secret"), []byte("A")}, {[]byte("secret-longer"), []byte("B")}})
+	pairs := sortPairs([]pair{{[]byte("secret"), []byte("A"), nil}, {[]byte("secret-longer"), []byte("B"), nil}})
 	for text, want := range map[string]string{
 		"x secret": "x A", "x secret-": "x A-", "secret-longe": "A-longe", "secret-longer": "B", "secretsecret": "AA", "x secre": "x secre",
 	} {
@@ -292,7 +323,7 @@ func TestRedactorFindsAShorterTextAtTheEnd(t *testing.T) {
 }
 
 func TestRedactorFindsTextsAtEveryBoundary(t *testing.T) {
-	pairs := sortPairs([]pair{{[]byte("secret"), []byte("P")}, {[]byte("secretly"), []byte("Q")}, {[]byte("aab"), []byte("R")}})
+	pairs := sortPairs([]pair{{[]byte("secret"), []byte("P"), nil}, {[]byte("secretly"), []byte("Q"), nil}, {[]byte("aab"), []byte("R"), nil}})
 	text := "a secret, secretly; aaab secre secretlsecret aab"
 	want := "a P, Q; aR secre PlP R"
 	for size := 1; size <= len(text); size++ {

@@ -8,7 +8,11 @@ import (
 
 // A pair is a text to search for in a message, such as a secret, and its replacement, such as the secret's
 // placeholder.
-type pair struct{ from, to []byte }
+type pair struct {
+	from, to []byte
+	// of is the secret of which the text is a form, or nil if the sender of the message has got the text.
+	of *secret
+}
 
 // sortPairs sorts the pairs by the length of the text to replace, longest first, so that a text that contains
 // another one is replaced as a whole. It sorts in place.
@@ -45,6 +49,10 @@ func replaceText(text string, pairs []pair) string {
 type redactor struct {
 	from  io.Reader
 	pairs []pair // longest first
+	// got reports whether the sender of the message may have got a secret; nil if it has got all. Only then bytes that may
+	// be the start of the secret wait for the next ones: from another sender, their delay would tell a process in the
+	// sandbox that has guessed the start that it is right, one character after the other.
+	got   func(*secret) bool
 	first [256]bool
 	in    []byte // not yet searched, or held back
 	out   []byte // replaced, not yet read
@@ -106,13 +114,14 @@ func (r *redactor) search(out []byte, end bool) []byte {
 }
 
 // match returns the replacement and the length of the longest of the texts to replace with which b begins.
-// begins is set if b is only the start of a longer one, and more may follow: not at the end of the stream.
+// begins is set if b is only the start of a longer one that the sender may have got, and more may follow: not at the end of the
+// stream.
 func (r *redactor) match(b []byte, end bool) (to []byte, length int, begins bool) {
 	for _, p := range r.pairs {
 		switch {
 		case bytes.HasPrefix(b, p.from):
 			return p.to, len(p.from), false
-		case !end && len(b) < len(p.from) && bytes.HasPrefix(p.from, b):
+		case !end && len(b) < len(p.from) && bytes.HasPrefix(p.from, b) && (p.of == nil || r.got == nil || r.got(p.of)):
 			return nil, 0, true
 		}
 	}

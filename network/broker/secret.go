@@ -168,7 +168,7 @@ func (j *injection) header(value string) string {
 		return value
 	}
 	real := base64.StdEncoding.EncodeToString([]byte(replaced))
-	j.undo = append(j.undo, pair{[]byte(real), []byte(coded)})
+	j.undo = append(j.undo, pair{from: []byte(real), to: []byte(coded)})
 	return scheme + " " + real
 }
 
@@ -191,12 +191,18 @@ func (j *injection) pairs() []pair {
 	return sortPairs(slices.Concat(j.undo, j.broker.pairs))
 }
 
+// given reports whether the server of the request may get the secret s.
+func (j *injection) given(s *secret) bool {
+	_, known := s.rules.Name(j.request.Name, j.request.Port)
+	return known
+}
+
 // pairsOf returns the forms of all secrets with the placeholders that replace them, longest first.
 func pairsOf(secrets []*secret) (all []pair) {
 	for _, s := range secrets {
 		for _, f := range s.forms {
 			if len(f) >= minRedacted {
-				all = append(all, pair{f, []byte(s.Placeholder)})
+				all = append(all, pair{f, []byte(s.Placeholder), s})
 			}
 		}
 	}

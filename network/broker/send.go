@@ -173,7 +173,9 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 		length = -1
 		body = bill.meter(response, body)
 		if len(pairs) > 0 {
-			body = newRedactor(body, pairs, bufferSize(response, redactSize))
+			search := newRedactor(body, pairs, bufferSize(response, redactSize))
+			search.got = j.given
+			body = search
 		}
 	}
 	h := w.Header()

@@ -111,8 +111,7 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	f.listings.mu.Lock()
 	defer f.listings.mu.Unlock()
 	next.listings.next, next.listings.all, next.listings.unread = f.listings.next, f.listings.all, f.listings.unread
-	next.lower.TakeLateReads(f.lower)
-	next.lower.TakeFirstReads(f.lower)
+	next.lower.TakeOver(f.lower)
 	next.onStale, next.removedDirs, next.generations = f.onStale, f.removedDirs, f.generations
 	f.removedDirs = nil // so that Close drops all unlinked inodes
 	return stale, nil

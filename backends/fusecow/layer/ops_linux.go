@@ -260,7 +260,7 @@ func (f *FS) notifyStale(n *inode, err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range append([]*lower.Ref{n.lower}, f.aliases[n]...) {
-		if dir, wrong := f.dirInode(o.Dir); wrong == nil {
+		if dir, wrong := f.dirInode(o.Dir); wrong == nil && !f.lower.Fixes(o.Dir, o.Name) {
 			for _, notify := range f.onStale {
 				go notify(dir.id, o.Name)
 			}

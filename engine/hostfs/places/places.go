@@ -59,7 +59,7 @@ var Rows = []Row{
 	{Program: "Keybase, YubiKey, Vault, Android, Ollama", What: "keys and tokens", Places: []string{
 		"~/.config/keybase", "~/.config/Yubico", "~/.vault-token", "~/.android/adbkey", "~/.ollama/id_ed25519",
 	}},
-	{Program: "secret stores", What: "tokens", Places: []string{"~/.doppler", "~/.infisical", "~/.step", "~/.tsh", "~/.teleport"}},
+	{Program: "secret stores", What: "tokens", Places: []string{"~/.doppler", "~/.infisical", "~/.step", "~/.acme.sh", "~/.local/share/mkcert", "~/.local/share/caddy", "~/.tsh", "~/.teleport"}},
 
 	// Clouds, hosting and clusters.
 	{Program: "AWS, Azure, Google Cloud", What: "credentials", Places: []string{
@@ -82,7 +82,7 @@ var Rows = []Row{
 	{Program: "Terraform, Pulumi, Infracost", What: "tokens", Places: []string{"~/.terraform.d/credentials.tfrc.json", "~/.terraformrc", "~/.pulumi/credentials.json", "~/.config/infracost"}},
 	{Program: "tunnels", What: "tokens", Places: []string{"~/.config/ngrok", "~/.ngrok2", "~/.cloudflared"}},
 	{Program: "services", What: "tokens", Places: []string{
-		"~/.config/stripe", "~/.twilio-cli", "~/.config/sfdx", "~/.sfdx", "~/.sf", "~/.newrelic", "~/.sentryclirc", "~/.circleci/cli.yml", "~/.config/circleci",
+		"~/.config/stripe", "~/.twilio-cli", "~/.expo", "~/.travis", "~/.semgrep/settings.yml", "~/.src-config.json", "~/.config/nats", "~/.local/share/nats", "~/.gitlab-runner", "~/.config/sfdx", "~/.sfdx", "~/.sf", "~/.newrelic", "~/.sentryclirc", "~/.circleci/cli.yml", "~/.config/circleci",
 	}},
 	{Program: "copies and backups", What: "passwords", Places: []string{
 		"~/.config/rclone", "~/.rclone.conf", "~/.mc/config.json", "~/.config/mc", "~/.config/borg", "~/.kopia", "~/.config/syncthing", "~/.local/state/syncthing",
@@ -141,7 +141,7 @@ var Rows = []Row{
 		"~/.cassandra/credentials", "~/.cqlshrc", "~/.config/TablePlus", "~/.local/share/DBeaverData/*/*/.dbeaver/credentials-config.json",
 	}},
 	{Program: "mail", What: "passwords and mail", Places: []string{
-		"~/.msmtprc", "~/.config/msmtp", "~/.mbsyncrc", "~/.config/isyncrc", "~/.fetchmailrc", "~/.offlineimaprc", "~/.mutt", "~/.config/neomutt", "~/.config/aerc",
+		"~/.msmtprc", "~/.config/msmtp", "~/.muttrc", "~/.mbsyncrc", "~/.config/isyncrc", "~/.fetchmailrc", "~/.offlineimaprc", "~/.mutt", "~/.config/neomutt", "~/.config/aerc",
 		"~/.config/evolution", "~/.local/share/evolution", "~/Maildir",
 	}},
 	{Program: "other machines", What: "passwords", Places: []string{
@@ -185,8 +185,8 @@ var Rows = []Row{
 
 	// Settings that may hold a credential.
 	{Program: "Git, npm, pnpm, Bun", What: "settings", WithCredential: true, Places: []string{"~/.gitconfig", "~/.config/git/config", "~/.npmrc", "~/.config/pnpm/rc", "~/.bunfig.toml"}},
-	{Program: "pip, uv, Cargo, NuGet, Gradle", What: "settings", WithCredential: true, Places: []string{
-		"~/.config/pip/pip.conf", "~/.pip/pip.conf", "~/.config/uv/uv.toml", "~/.cargo/config.toml", "~/.config/NuGet/NuGet.Config", "~/.gradle/init.gradle",
+	{Program: "pip, uv, Cargo, NuGet, Gradle, Nix", What: "settings", WithCredential: true, Places: []string{
+		"~/.config/pip/pip.conf", "~/.pip/pip.conf", "~/.config/uv/uv.toml", "~/.cargo/config.toml", "~/.config/NuGet/NuGet.Config", "~/.gradle/init.gradle", "~/.config/nix/nix.conf",
 	}},
 	{Program: "aider", What: "settings", WithCredential: true, Places: []string{"~/.aider.conf.yml"}},
 	{Program: "curl, wget, home directory", What: "settings, in which anything may be a credential", Places: []string{"~/.curlrc", "~/.wgetrc", "~/.env", "~/.envrc"}},
@@ -200,7 +200,7 @@ var Rows = []Row{
 	}},
 	{Program: "TLS certificates", What: "keys", Places: []string{"/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt", "/var/lib/caddy"}},
 	{Program: "systemd, disks, boot", What: "keys", Places: []string{
-		"/etc/credstore", "/etc/credstore.encrypted", "/etc/cryptsetup-keys.d", "/etc/luks", "/boot/grub/user.cfg", "/var/lib/systemd/credential.secret",
+		"/etc/credstore", "/etc/credstore.encrypted", "/etc/cryptsetup-keys.d", "/etc/luks", "/boot/grub/user.cfg", "/var/lib/systemd/credential.secret", "/var/lib/shim-signed/mok", "/var/lib/dkms/mok.key",
 	}},
 	{Program: "networks", What: "keys and passwords", Places: []string{
 		"/etc/NetworkManager/system-connections", "/var/lib/NetworkManager/secret_key", "/etc/wpa_supplicant/wpa_supplicant.conf", "/etc/netplan", "/etc/iwd", "/var/lib/iwd",
@@ -221,8 +221,8 @@ var Rows = []Row{
 		"/etc/apt/auth.conf", "/etc/apt/auth.conf.d", "/etc/rclone", "/etc/davfs2/secrets", "/etc/smbcredentials", "/etc/boto.cfg",
 	}},
 	{Program: "cloud machines", What: "start-up data with keys", Places: []string{"/var/lib/cloud/instances", "/var/lib/cloud/data", "/var/lib/waagent"}},
-	{Program: "memory on disk", What: "all that programs held", Places: []string{"/swapfile", "/swap.img", "/var/crash", "/var/lib/systemd/coredump"}},
-	{Program: "cron, backups", What: "commands and copies of other files", Places: []string{"/var/spool/cron/crontabs/*", "/var/backups/*"}},
+	{Program: "memory on disk", What: "all that programs held", Places: []string{"/swapfile", "/swap.img", "/swap", "/var/swap", "/var/swapfile", "/var/crash", "/var/lib/systemd/coredump"}},
+	{Program: "cron, backups", What: "commands and copies of other files", Places: []string{"/var/spool/cron/crontabs/*", "/var/backups/*", "/var/spool/cron/atjobs/*", "/var/mail/*"}},
 	{Program: "logs", What: "what programs wrote, but for those of package installation and logins", Places: []string{"/var/log/*", "/var/log/*/*"}},
 
 	// Services of the machine.
@@ -239,6 +239,6 @@ var Rows = []Row{
 		"/etc/gitlab/gitlab-secrets.json", "/var/opt/gitlab/*", "/etc/gitlab-runner/config.toml", "/var/lib/jenkins/*", "/var/lib/vault/*",
 	}},
 	{Program: "mail, name and web servers", What: "passwords", Places: []string{
-		"/etc/postfix/sasl_passwd", "/etc/postfix/sasl_passwd.db", "/etc/exim4/passwd.client", "/etc/dovecot/private", "/etc/rndc.key", "/etc/bind/rndc.key", "/etc/nginx/.htpasswd",
+		"/etc/postfix/sasl_passwd", "/etc/postfix/sasl_passwd.db", "/etc/msmtprc", "/etc/ssmtp/ssmtp.conf", "/etc/hostapd/hostapd.conf", "/etc/exim4/passwd.client", "/etc/dovecot/private", "/etc/rndc.key", "/etc/bind/rndc.key", "/etc/nginx/.htpasswd",
 	}},
 }

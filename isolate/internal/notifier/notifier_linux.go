@@ -179,10 +179,13 @@ type Call struct {
 	Act Act
 	// Path is the absolute path of the file as the process names it, with symbolic links not followed.
 	Path string
+	// asked is Path with its "..", which do not lead to the directory above in the text if a symbolic link is before them,
+	// or "" for Path.
+	asked string
 	// Flags are those of open(2), if the act is [Open] or [Read], and those of linkat(2), if it is [Move].
 	Flags int
-	// To is the other name, as Path, if the act is [Move].
-	To string
+	// To is the other name, as Path, if the act is [Move], and askedTo the one with "..".
+	To, askedTo string
 }
 
 // Serve calls observed for each system call that the seccomp filter with the descriptor listener stops, once for
@@ -221,13 +224,13 @@ func Serve(listener int, acts Act, observed func(Call) bool) {
 
 // acts appends to all the acts of the stopped system call n that are among acts. c describes the arguments of the call.
 func (n *notification) acts(all []Call, c watched, acts Act) []Call {
-	path := n.path(c)
+	path, asked := n.path(c)
 	if path == "" {
 		return all
 	}
-	call := Call{PID: int(n.pid), Act: c.act, Path: path}
+	call := Call{PID: int(n.pid), Act: c.act, Path: path, asked: asked}
 	if c.act == Move {
-		if call.To = n.path(watched{dir: c.toDir, path: c.toPath}); n.number == unix.SYS_LINKAT {
+		if call.To, call.askedTo = n.path(watched{dir: c.toDir, path: c.toPath}); n.number == unix.SYS_LINKAT {
 			call.Flags = int(int32(n.args[4]))
 		}
 	}
@@ -242,7 +245,7 @@ func (n *notification) acts(all []Call, c watched, acts Act) []Call {
 		all = append(all, call)
 	}
 	if acts&Read != 0 && reads(call.Flags) {
-		all = append(all, Call{PID: call.PID, Act: Read, Path: path, Flags: call.Flags})
+		all = append(all, Call{PID: call.PID, Act: Read, Path: path, asked: asked, Flags: call.Flags})
 	}
 	return all
 }
@@ -273,14 +276,14 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) unix.Errno {
 }
 
 // path returns the absolute path of the file that the stopped system call n names, read from the memory of
-// the calling process, or "" if it cannot be read. c describes the arguments of the call.
-func (n *notification) path(c watched) string {
+// the calling process, or "" if it cannot be read. asked is the same with "..". c describes the arguments of the call.
+func (n *notification) path(c watched) (path, asked string) {
 	text := readText(int(n.pid), uintptr(n.args[c.path]))
 	if text != "" && text[0] == '/' {
-		return filepath.Clean(text)
+		return filepath.Clean(text), text
 	}
 	if text == "" && n.number != unix.SYS_EXECVEAT && n.number != unix.SYS_LINKAT { // these take an empty path for the file itself (AT_EMPTY_PATH)
-		return ""
+		return "", ""
 	}
 	dir := fmt.Sprintf("/proc/%d/cwd", n.pid)
 	if c.dir >= 0 && int32(n.args[c.dir]) != unix.AT_FDCWD {
@@ -288,9 +291,9 @@ func (n *notification) path(c watched) string {
 	}
 	start, err := os.Readlink(dir)
 	if err != nil || start == "" || start[0] != '/' {
-		return ""
+		return "", ""
 	}
-	return filepath.Clean(start + "/" + text)
+	return filepath.Clean(start + "/" + text), start + "/" + text
 }
 
 // readText reads a C string of less than PATH_MAX bytes from the memory of a process, page by page, since

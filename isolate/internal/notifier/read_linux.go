@@ -12,11 +12,11 @@ import (
 func (call Call) Read(in *Tree) string {
 	call = call.followed()
 	for _, own := range []string{"/dev/", "/proc/", "/sys/"} {
-		if strings.HasPrefix(call.Path, own) {
+		if strings.HasPrefix(call.Path, own) && !strings.Contains(call.asked, "/..") {
 			return ""
 		}
 	}
-	there, found := in.entryAt(call.Path, call.Flags&unix.O_NOFOLLOW == 0)
+	there, found := call.entryAt(in, call.Flags&unix.O_NOFOLLOW == 0)
 	if !found || there.kind != unix.S_IFREG && there.kind != unix.S_IFDIR {
 		return ""
 	}
@@ -26,10 +26,30 @@ func (call Call) Read(in *Tree) string {
 // Moved returns the paths, after symbolic links of the directories, of the file or directory that an observed call
 // renames or links, and of its other name, in the container's tree; "" if there is no such file or directory.
 func (call Call) Moved(in *Tree) (from, to string) {
-	to = Call{PID: call.PID, Act: Replace, Path: call.To}.Written(in)
+	to = Call{PID: call.PID, Act: Replace, Path: call.To, asked: call.askedTo}.Written(in)
 	if call = call.followed(); to == "" {
 		return "", ""
 	}
-	there, _ := in.entryAt(call.Path, call.Flags&unix.AT_SYMLINK_FOLLOW != 0)
+	there, _ := call.entryAt(in, call.Flags&unix.AT_SYMLINK_FOLLOW != 0)
 	return there.path, to
+}
+
+// Program returns the path of the program that an observed call executes, in the container's tree. Symbolic links are
+// followed only where ".." comes after one.
+func (call Call) Program(in *Tree) string {
+	if !strings.Contains(call.asked, "/..") {
+		return call.Path
+	}
+	there, _ := call.entryAt(in, true)
+	return there.path
+}
+
+// entryAt returns the file that the call names, as [Tree.entryAt] does.
+func (call Call) entryAt(in *Tree, follow bool) (entry, bool) {
+	if strings.Contains(call.asked, "/..") {
+		if there, found := in.entryAt(call.asked, follow); found {
+			return there, true
+		}
+	}
+	return in.entryAt(call.Path, follow) // also with ".." after a directory that this process does not see, as /proc/self
 }

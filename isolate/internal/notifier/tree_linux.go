@@ -1,7 +1,6 @@
 package notifier
 
 import (
-	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -77,14 +76,4 @@ func (t *Tree) openPath(path string, follow bool) (fd int) {
 		return -1
 	}
 	return fd
-}
-
-// newAt returns the path, after symbolic links, at which a new file would be made in the container; "" if there is no
-// such directory.
-func (t *Tree) newAt(path string) string {
-	dir, found := t.entryAt(filepath.Dir(path), true)
-	if !found || dir.kind != unix.S_IFDIR {
-		return ""
-	}
-	return filepath.Join(dir.path, filepath.Base(path))
 }

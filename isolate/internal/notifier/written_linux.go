@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,21 +16,21 @@ func (call Call) Written(in *Tree) string {
 	if strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/") {
 		return ""
 	}
-	there, found := in.entryAt(call.Path, false)
+	there, found := call.entryAt(in, false)
 	switch call.Act {
 	case Create:
 		if !found {
-			return in.newAt(call.Path)
+			return call.newAt(in)
 		}
 		return ""
 	case Replace:
-		return in.newAt(call.Path)
+		return call.newAt(in)
 	case Remove:
 		return there.path
 	case Open:
 		return call.opened(in, there, found)
 	}
-	there, _ = in.entryAt(call.Path, true) // SetAttr and Truncate
+	there, _ = call.entryAt(in, true) // SetAttr and Truncate
 	return there.path
 }
 
@@ -41,16 +42,27 @@ func (call Call) opened(in *Tree, there entry, found bool) string {
 	case call.Flags&unix.O_PATH != 0:
 		return ""
 	case !found && creates:
-		return in.newAt(call.Path)
+		return call.newAt(in)
 	case !found || !writes, creates && call.Flags&unix.O_EXCL != 0:
 		return ""
 	}
 	if there.kind == unix.S_IFLNK && call.Flags&unix.O_NOFOLLOW == 0 {
-		there, _ = in.entryAt(call.Path, true)
+		there, _ = call.entryAt(in, true)
 	}
 	temporary := call.Flags&unix.O_TMPFILE == unix.O_TMPFILE // in this directory, and without a name
 	if there.kind == unix.S_IFREG || there.kind == unix.S_IFDIR && temporary {
 		return there.path
 	}
 	return ""
+}
+
+// newAt returns the path, after symbolic links, at which the call would make a new file in the container; "" if there is no
+// such directory.
+func (call Call) newAt(in *Tree) string {
+	asked, _ := filepath.Split(strings.TrimRight(call.asked, "/"))
+	dir, found := Call{Path: filepath.Dir(call.Path), asked: asked}.entryAt(in, true)
+	if !found || dir.kind != unix.S_IFDIR {
+		return ""
+	}
+	return filepath.Join(dir.path, filepath.Base(call.Path))
 }

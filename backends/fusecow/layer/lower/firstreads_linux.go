@@ -55,6 +55,6 @@ func (t *Tree) ReadBefore(path string, now *vfs.Stat) (Version, bool) {
 	return v, now == nil || !t.late.since.After(now.CTime)
 }
 
-// TakeFirstReads copies from another tree into t the record of which version of each file was first read. It
+// takeFirstReads copies from another tree into t the record of which version of each file was first read. It
 // is called when t replaces that tree in the same mounts.
-func (t *Tree) TakeFirstReads(from *Tree) { t.reads.seen = from.reads.seen }
+func (t *Tree) takeFirstReads(from *Tree) { t.reads.seen = from.reads.seen }

@@ -36,7 +36,7 @@ func TestAReadOfAnOtherVersionIsKnown(t *testing.T) {
 	check("unread", at(3, 60), 0, true) // it may have been read before
 	check("unread", at(3, 40), 0, false)
 	next := &Tree{}
-	next.TakeFirstReads(tree)
+	next.TakeOver(tree)
 	if _, is := next.ReadBefore("f", at(2, 2)); !is {
 		t.Error("a tree that continues does not know what was read")
 	}

@@ -46,8 +46,8 @@ func (t *Tree) LateReads() []string {
 	return slices.Sorted(maps.Keys(t.late.paths))
 }
 
-// TakeLateReads copies from another tree into t the list of files that were read after a change. It is called
+// takeLateReads copies from another tree into t the list of files that were read after a change. It is called
 // when t replaces that tree in the same mounts.
-func (t *Tree) TakeLateReads(from *Tree) {
+func (t *Tree) takeLateReads(from *Tree) {
 	t.late.paths, t.late.bytes = from.late.paths, from.late.bytes
 }

@@ -118,7 +118,7 @@ func TestLateReadsAreFilesChangedSince(t *testing.T) {
 	if got := tree.LateReads(); !slices.Equal(got, []string{"a/file"}) {
 		t.Errorf("late reads are %q", got)
 	}
-	if later.TakeLateReads(tree); !slices.Equal(later.LateReads(), []string{"a/file"}) {
+	if later.TakeOver(tree); !slices.Equal(later.LateReads(), []string{"a/file"}) {
 		t.Errorf("taken late reads are %q", later.LateReads())
 	}
 }
@@ -194,5 +194,42 @@ func TestHideExceptSomeNames(t *testing.T) {
 		if has, err := tree.Has(dir, name); has != want || err != nil {
 			t.Errorf("%s is seen: %v (%v), want %v", name, has, err, want)
 		}
+	}
+}
+
+// TestAFixedNameKeepsItsFirstInode, whatever the user of the lower does with it and the directory above it, and also in the
+// tree that takes over. Its attributes are the present ones while the inode is there.
+func TestAFixedNameKeepsItsFirstInode(t *testing.T) {
+	tree, path, dir := newTree(t, vfs.Timestamp{})
+	top := dir.Dir
+	tree.Hide([]string{"//a/file", "//a/later/x"})
+	file, a := ref(t, tree, dir, "file"), ref(t, tree, top, "a")
+	must(t, os.Chmod(path+"/a/file", 0o600))
+	if st, err := tree.Stat(dir, "file"); err != nil || st.Mode&0o777 != 0o600 {
+		t.Errorf("its mode is %o: %v", st.Mode, err)
+	}
+	next, _, _ := newTree(t, vfs.Timestamp{})
+	for _, change := range []func() error{
+		func() error { return os.Rename(path+"/a/link", path+"/a/file") },
+		func() error { return os.Remove(path + "/a/file") },
+		func() error { return os.Rename(path+"/a", path+"/b") },
+		func() error { return os.Mkdir(path+"/a", 0o755) },
+	} {
+		must(t, change())
+		next.TakeOver(tree)
+		for _, one := range []*lower.Tree{tree, next} {
+			if got := ref(t, one, dir, "file"); got.Identity != file.Identity {
+				t.Errorf("the file is %+v, want %+v", got.Identity, file.Identity)
+			}
+			if got := ref(t, one, top, "a"); got.Identity != a.Identity {
+				t.Errorf("the directory is %+v, want %+v", got.Identity, a.Identity)
+			}
+		}
+	}
+	if tree.Fixes(dir, "link") || tree.Fixes(top, "b") || !tree.Fixes(dir, "later") {
+		t.Error("the fixed names are not those of the list and above")
+	}
+	if _, err := tree.Stat(dir, "later"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a fixed name that was never there: %v", err)
 	}
 }

@@ -29,6 +29,7 @@ type Tree struct {
 	reads firstReads
 	// hidden says which names no lookup may find, see [Tree.Hide]; nil for none.
 	hidden atomic.Pointer[hiddenNames]
+	fixed  fixedNames
 }
 
 // hiddenNames are names of a lower that are invisible.
@@ -146,10 +147,14 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 // Hide makes these paths, relative to the root of the lower directory tree, invisible, now and when they
 // appear later. A path that ends with a slash stands for all names in that directory, but for those of which a path
 // follows that begins with a slash. The paths replace those of an earlier call. Entries that the kernel has looked up
-// before stay visible.
+// before stay visible. A path that begins with two slashes is not hidden: see [Tree.Fixes].
 func (t *Tree) Hide(paths []string) {
 	hidden := hiddenNames{dirs: make(map[string][]string, len(paths)), shown: map[string]bool{}}
 	for _, p := range paths {
+		if fixed, is := strings.CutPrefix(p, "//"); is {
+			t.fixed.add(fixed)
+			continue
+		}
 		if shown, is := strings.CutPrefix(p, "/"); is {
 			hidden.shown[shown] = true
 			continue
@@ -175,11 +180,19 @@ func (t *Tree) Hides(dir *Ref, name string) bool {
 }
 
 // Stat returns the attributes of the entry called name in the lower directory dir. A name that [Tree.Hide]
-// made invisible is ENOENT.
+// made invisible is ENOENT. A name that the tree fixes has the attributes of its first inode.
 func (t *Tree) Stat(dir *Ref, name string) (vfs.Stat, error) {
 	if t.Hides(dir, name) {
 		return vfs.Stat{}, unix.ENOENT
 	}
+	if t.Fixes(dir, name) {
+		return t.fixed.stat(path.Join(dir.Path(), name), func() (vfs.Stat, error) { return t.present(dir, name) })
+	}
+	return t.present(dir, name)
+}
+
+// present returns the present attributes of the entry called name in the lower directory dir.
+func (t *Tree) present(dir *Ref, name string) (vfs.Stat, error) {
 	d, err := t.DirFD(dir)
 	if err != nil {
 		return vfs.Stat{}, err

@@ -1,0 +1,40 @@
+package notifier
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// TestDirectoriesAboveAreThoseOfTheKernel: ".." after a symbolic link leads above the directory to which the link leads.
+func TestDirectoriesAboveAreThoseOfTheKernel(t *testing.T) {
+	dir := treetest.Dir(t)
+	err := errors.Join(os.MkdirAll(filepath.Join(dir, "proc/sub"), 0o755), os.Symlink("proc/sub", filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "proc/file"), nil, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := NewTree(int(root.Fd()))
+	defer in.Close()
+	real := filepath.Join(dir, "proc/file")
+	for _, asked := range []string{real, dir + "/link/../file", dir + "/../" + filepath.Base(dir) + "/link/../../link/../file", "/proc/self/../.." + real} {
+		call := Call{PID: os.Getpid(), Act: Read, Path: filepath.Clean(asked), asked: asked}
+		if got := call.Read(in); got != real {
+			t.Errorf("%s reads %q", asked, got)
+		}
+		if got := call.Program(in); got != real {
+			t.Errorf("%s executes %q", asked, got)
+		}
+		call.Act, call.To, call.askedTo = Move, call.Path, asked
+		if from, to := call.Moved(in); from != real || to != real {
+			t.Errorf("%s moves %q to %q", asked, from, to)
+		}
+	}
+}
