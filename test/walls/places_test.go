@@ -108,7 +108,7 @@ func everyDisk() (disks []string) {
 	// Who it is, and what it may ask of the kernel.
 	{"isolate/command.go", "if stdio.IsTerminal(f) {", "if stdio.IsTerminal(f) && !isOut(\"host-terminal\") {"},
 	{"isolate/build.go", "b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(0))", `b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(1-isIn("sealed")))`},
-	{"isolate/start.go", "unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID", `uint64(unix.CLONE_NEWUSER*isIn("users")|unix.CLONE_NEWNS|unix.CLONE_NEWPID*isIn("pids-own"))`},
+	{"isolate/start.go", "unix.CLONE_NEWUSER|unix.CLONE_NEWPID", `uint64(unix.CLONE_NEWUSER*isIn("users")|unix.CLONE_NEWPID*isIn("pids-own"))`},
 	{"isolate/mounts/premount.go", "func (pl *Planner) MapIDs(pid int) error {\n", "func (pl *Planner) MapIDs(pid int) error {\n\tif isOut(\"users\") {\n\t\treturn nil\n\t}\n"},
 	{"isolate/privileges.go", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n\tfor _, c := range extra(\"capability\") {\n\t\tset |= 1 << c\n\t}\n"},
 	{"isolate/privileges.go", "	for i, v := range []uint32{low, low, 0, high, high, 0} {", "	for i, v := range []uint32{low, low, low, high, high, high} {"},
