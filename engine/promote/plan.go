@@ -38,6 +38,8 @@ type op struct {
 	// oldCTime is the change time of the old node when the plan was made.
 	oldCTime vfs.Timestamp
 	fixed    bool // old is immutable or append-only
+	// movedBack is set once this process has reverted a put or swap: new is in the stage again.
+	movedBack bool
 	// oldTree and newTree identify the nodes below old and new, if these are directories, by
 	// path relative to the op's path.
 	oldTree, newTree map[string]nodes.Ident
