@@ -113,11 +113,9 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 }
 
 // waitForClock waits until any later write to a file gets another change time than those the planner saw: the
-// clocks of filesystems tick every few milliseconds.
+// clocks of filesystems tick every few milliseconds, or seconds.
 func (p *planner) waitForClock() {
-	if age := time.Since(p.latest); age >= 0 && age < diff.Racy {
-		time.Sleep(diff.Racy - age)
-	}
+	time.Sleep(diff.Unsettled(p.latest))
 }
 
 // planChange compares a change with the real node at its path. It adds to p a step of the promotion, a drift,
