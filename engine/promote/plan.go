@@ -60,8 +60,9 @@ type planner struct {
 	from      Source
 	base      Base
 	real      nodes.Dirs
-	in        *os.File // the directory of the last op, and its stat
+	in        *os.File // the directory of the last op, its stat, and its [nodes.Domain]
 	inStat    vfs.Stat
+	inDomain  string
 	ops       []*op
 	within    *op // the op of a directory that may contain the next path
 	steps     []diff.Change

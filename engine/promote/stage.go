@@ -20,21 +20,22 @@ type stage struct {
 	name   string
 
 	mount, dev uint64   // of nodes that can be renamed into it
+	domain     string   // see nodes.Domain
 	dir        *os.File // if open
 	shares     bool     // small files are reflinks of the sandbox's
 }
 
 const stagePrefix = ".snapfs-apply-"
 
-// stageFor returns the index of the stage for nodes in the real directory path: a private directory on the
-// same mount, so that a rename suffices. It plans a new stage if there is none. st is the directory's stat.
+// stageFor returns the index of the stage for nodes in the real directory path, of which st is the stat: a private
+// directory on the same mount and in the same domain, so that a rename suffices. It plans one if there is none.
 func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	for i, s := range p.stages {
-		if s.mount == st.Mount && s.dev == st.Dev {
+		if s.mount == st.Mount && s.dev == st.Dev && s.domain == p.inDomain {
 			return i, nil
 		}
 	}
-	s := &stage{where: path, mount: st.Mount, dev: st.Dev}
+	s := &stage{where: path, mount: st.Mount, dev: st.Dev, domain: p.inDomain}
 	for s.where != "." {
 		up, _ := diff.Split(s.where)
 		dir, err := p.real.Dir(up)
@@ -45,7 +46,7 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if above.Mount != s.mount || above.Dev != s.dev || !nodes.Writable(dir) {
+		if above.Mount != s.mount || above.Dev != s.dev || !nodes.Writable(dir) || nodes.Domain(dir) != s.domain {
 			break
 		}
 		s.where = up
@@ -69,7 +70,7 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 }
 
 // besideRoot reports whether the parent directory of the target's root can hold s, a private directory of the
-// promotion: it is writable and on the same mount.
+// promotion: it is writable, on the same mount and in the same domain.
 func besideRoot(root *os.File, s *stage) bool {
 	up, err := nodes.OpenAbove(root)
 	if err != nil {
@@ -78,7 +79,7 @@ func besideRoot(root *os.File, s *stage) bool {
 	defer up.Close()
 	st, err := vfs.Lstat(int(up.Fd()), "")
 	self, err2 := vfs.Lstat(int(root.Fd()), "")
-	return err == nil && err2 == nil && st.Ino != self.Ino && st.Mount == s.mount && st.Dev == s.dev && nodes.Writable(up)
+	return err == nil && err2 == nil && st.Ino != self.Ino && st.Mount == s.mount && st.Dev == s.dev && nodes.Writable(up) && nodes.Domain(up) == s.domain
 }
 
 // in calls f with the open directory that contains the stage, a promotion's private directory: the parent of
