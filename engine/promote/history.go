@@ -189,9 +189,8 @@ func (r *record) makeUndoable(journal string) error {
 	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)
 }
 
-// updateStamps writes new stamps into the journals of other promotions after a revert moved their results
-// back, because these moves gave the files new change times. Without it, an undo would take the files for
-// changed.
+// updateStamps writes new stamps into the journals of other promotions after a revert moved their results back, because
+// these moves gave the files new change times. Without it, an undo would take the files for changed.
 func (r *record) updateStamps(real *nodes.Dirs, stateDir string) error {
 	type moved struct {
 		was vfs.Timestamp

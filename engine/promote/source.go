@@ -34,8 +34,8 @@ func (s Source) At(path string) (*os.File, string) {
 	return s.Tree, path
 }
 
-// matches reports whether an open file of the sandbox is still the one that its change describes. A merged
-// change may have another modification time than that file; then only the change time counts.
+// matches reports whether an open file of the sandbox is still the one that its change describes. A merged change may
+// have another modification time than that file; then only the change time counts.
 func (s Source) matches(f *os.File, c *diff.Change) bool {
 	st, err := vfs.Lstat(int(f.Fd()), "")
 	return err == nil && s.matchesStat(&st, c)

@@ -52,6 +52,14 @@ func OpenAbove(root *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), ".."), nil
 }
 
+// CheckWritable returns EROFS, with the path of the open directory root, if its filesystem or mount is read-only.
+func CheckWritable(root *os.File) error {
+	if unix.Faccessat(int(root.Fd()), ".", unix.W_OK, unix.AT_EACCESS) == unix.EROFS {
+		return &os.PathError{Op: "write", Path: root.Name(), Err: unix.EROFS}
+	}
+	return nil
+}
+
 // Writable reports whether this process may add and remove names in the open directory dir.
 func Writable(dir *os.File) bool {
 	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil

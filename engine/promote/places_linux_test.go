@@ -1,13 +1,36 @@
 package promote_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/projquota"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
+
+// An undo on a disk that is read-only is refused as a whole: the next command does not continue it.
+func TestAnUndoOnAReadOnlyDiskIsRefused(t *testing.T) {
+	treetest.NeedRoot(t)
+	w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10)})
+	r, at := w.promoted(t, "s", w.frozen()), w.real.Name()
+	must(t, unix.Mount(at, at, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) }) // after a failure
+	must(t, unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
+	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, errs.ErrReadOnly) {
+		t.Errorf("got %v", err)
+	}
+	must(t, unix.Unmount(at, 0))
+	if all, err := promote.Recover(t.Context(), w.state()); len(all) > 0 || err != nil {
+		t.Errorf("recovered %v, %v", all, err)
+	}
+	if _, err := promote.Undo(t.Context(), w.state(), r.ID); err != nil {
+		t.Errorf("later: %v", err)
+	}
+}
 
 // A directory that belongs to a quota project takes no file by a rename from outside of it (EXDEV), so that new
 // versions must be made inside.
