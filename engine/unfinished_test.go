@@ -26,7 +26,8 @@ type disk struct {
 	there       bool
 }
 
-func newDisk(t *testing.T) *disk {
+// newDisk makes a disk with further options of mkfs.ext4.
+func newDisk(t *testing.T, options ...string) *disk {
 	t.Helper()
 	d := &disk{t: t, dir: filepath.Join(treetest.Dir(t), "disk")}
 	treetest.NeedProgram(t, "mkfs.ext4")
@@ -36,7 +37,7 @@ func newDisk(t *testing.T) *disk {
 		err = errors.Join(os.Mkdir(d.dir, 0o755), image.Truncate(32<<20))
 	}
 	if err == nil {
-		_, err = run.Output(t.Context(), "mkfs.ext4", "-q", "-F", image.Name())
+		_, err = run.Output(t.Context(), "mkfs.ext4", append(options, "-q", "-F", image.Name())...)
 	}
 	if err != nil {
 		t.Fatal(err)

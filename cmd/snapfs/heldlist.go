@@ -65,8 +65,9 @@ byte code how Python checks it; byte code that was forged with the time and size
 its source it cannot recognise. Byte code that is a link needs approval.
 
 Not recognised is what such a place leads to already: a script to which a git hook in
-the real tree is a link, or that lies in a directory of core.hooksPath. Nor is a file
-that a project's own programs run, such as a Makefile. Read their changes yourself.`
+the real tree is a link, what lies in a directory of core.hooksPath, or a file that
+git's settings name by include.path. Nor is a file that a project's own programs run,
+such as a Makefile. Read their changes yourself.`
 }
 
 // kindsList returns a line for each kind of change that needs approval whatever the file's name is, such as

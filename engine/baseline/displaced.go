@@ -416,18 +416,18 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 		case listed && e.Unknown != "":
 			return e, d, false
 		case listed && e.Node != nil:
-			return e, d, e.Node.CTime.Before(h.since)
+			return e, d, vfs.ChangedBefore(e.Node.CTime, h.since)
 		case within && (listed || d.baseline.Absent(abs)):
 			return e, d, false
 		case listed:
 			dir := filepath.Dir(abs)
 			s, noted := d.dirs[dir]
-			return e, d, noted && h.dirBefore(dir, i, s.before).mtime.Before(h.since) || d.baseline.Absent(abs)
+			return e, d, noted && vfs.ChangedBefore(h.dirBefore(dir, i, s.before).mtime, h.since) || d.baseline.Absent(abs)
 		case d.baseline.Absent(abs): // it came with its directory
 			return Entry{}, d, true
 		}
 	}
-	unchanged := !within && (now == nil || now.CTime.Before(h.since)) && h.sameNames(root, path, now == nil, real)
+	unchanged := !within && (now == nil || vfs.ChangedBefore(now.CTime, h.since)) && h.sameNames(root, path, now == nil, real)
 	return Entry{Node: now}, nil, unchanged
 }
 
@@ -441,7 +441,7 @@ func (h *history) sameNames(root, path string, absent bool, real *RootedReader) 
 			return false
 		}
 		s := h.dirBefore(filepath.Join(root, dir), len(h.all), dirState{st.Ino, st.MTime.Time()})
-		if absent && !s.mtime.Before(h.since) {
+		if absent && !vfs.ChangedBefore(s.mtime, h.since) {
 			return false
 		}
 		if dir == "." {

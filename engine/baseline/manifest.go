@@ -313,14 +313,14 @@ func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 		return Entry{}, nil, false
 	}
 	if e, ok := m.list.Nodes[abs]; ok {
-		if !e.Node.CTime.Before(since) {
+		if !vfs.ChangedBefore(e.Node.CTime, since) {
 			return Entry{}, nil, false
 		}
 		return e, m.list.text(&e), true
 	}
 	for dir := filepath.Dir(abs); dir != "/"; dir = filepath.Dir(dir) {
 		if e, ok := m.list.Nodes[dir]; ok {
-			return Entry{}, nil, e.Node.Mode.IsDir() && e.Node.MTime.Before(since)
+			return Entry{}, nil, e.Node.Mode.IsDir() && vfs.ChangedBefore(e.Node.MTime, since)
 		}
 	}
 	return Entry{}, nil, false

@@ -212,7 +212,7 @@ func (r *manifestReader) add(path string, st *vfs.Stat) {
 	r.note(path, st)
 	f := foundFile{path, st.Ino, st.Size, st.CTime}
 	r.files = append(r.files, f)
-	if !r.listed.IsZero() && len(r.early) < r.texts && !st.CTime.Time().Before(r.listed) {
+	if !r.listed.IsZero() && len(r.early) < r.texts && !vfs.ChangedBefore(st.CTime.Time(), r.listed) {
 		r.readFile(&f, r.early)
 	}
 	if r.count != nil {

@@ -189,7 +189,7 @@ func (b *LiveBase) isPromoted(path string, st *vfs.Stat) bool {
 //
 // The original is known as long as the real tree has not changed since the base was taken:
 //
-//   - a file is unchanged if its change time is older than the base;
+//   - a file is unchanged if its change time is older than the base, and no program has it mapped for writing;
 //   - a path was absent if the modification time of its directory is older than the base, or older
 //     than the sandbox's own file there, which the sandbox created while it saw the live directory.
 func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
@@ -203,10 +203,26 @@ func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
 	case why != "":
 	case n == nil:
 		why, err = b.knownAbsent(path)
-	case !n.CTime.Before(b.Since):
+	case !vfs.ChangedBefore(n.CTime, b.Since):
 		why = "changed on both sides, and the original is no longer available"
+	case n.Mode.IsRegular() && b.isMapped(path):
+		why = mapped
 	}
 	return n, why, err
+}
+
+// mapped is why the original of a file is not known although its change time is older than the base.
+const mapped = "a program has the real file mapped in memory, which can change it without a trace"
+
+// isMapped reports whether a program may change the real file at path through memory. It returns false for a file that
+// this user may not read.
+func (b *LiveBase) isMapped(path string) bool {
+	f, err := b.Real.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return vfs.IsMapped(f)
 }
 
 // knownAbsent returns "" if the base had nothing at a path that the real tree does not have either, and
@@ -222,7 +238,7 @@ func (b *LiveBase) knownAbsent(path string) (why string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if up.MTime.Time().Before(b.Since) || b.isPromoted(dir, &up) {
+		if vfs.ChangedBefore(up.MTime.Time(), b.Since) || b.isPromoted(dir, &up) {
 			return "", nil
 		}
 		return b.createdAfter(path, up.MTime.Time())
@@ -244,7 +260,7 @@ func (b *LiveBase) createdAfter(path string, since time.Time) (why string, err e
 	if err != nil {
 		return unsure, Absence(err)
 	}
-	if st.BTime != (vfs.Timestamp{}) && since.Before(st.BTime.Time()) {
+	if st.BTime != (vfs.Timestamp{}) && vfs.ChangedBefore(since, st.BTime.Time()) {
 		return "", nil
 	}
 	return unsure, nil

@@ -248,7 +248,7 @@ func (k *pathRecorder) record(path string, whole bool) error {
 	if o := k.stored(path, why); o != nil {
 		return k.recordOriginal(abs, n, o)
 	}
-	if why != "" {
+	if why != "" && why != mapped {
 		switch e, data, known := k.lookBack(path, n); {
 		case known && n != nil && e.Node == n:
 			why = ""
@@ -294,7 +294,7 @@ func (k *pathRecorder) copiedUp(path string, n *diff.Node) bool {
 	l := RootedReader{Root: tree}
 	defer l.Close()
 	st, err := l.stat(path)
-	return err == nil && st.IsRegular() && st.Ino == n.Ino && st.BTime.Time().After(n.CTime)
+	return err == nil && st.IsRegular() && st.Ino == n.Ino && vfs.ChangedBefore(n.CTime, st.BTime.Time())
 }
 
 // recordKnown stores e as the original at an absolute path, with the bytes of a small text, nil for none.

@@ -175,7 +175,7 @@ func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	if !w.opt.SameInodes || a.Ino != b.Ino || a.CTime != b.CTime || a.Size != b.Size || a.Mode != b.Mode {
 		return false
 	}
-	return w.opt.Taken.IsZero() || a.CTime.Time().Before(w.opt.Taken.Add(-Racy))
+	return w.opt.Taken.IsZero() || vfs.ChangedBefore(a.CTime.Time(), w.opt.Taken.Add(-Racy))
 }
 
 // differences returns the aspects, such as content or mode, in which a file differs between the old and the

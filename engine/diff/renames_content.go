@@ -47,7 +47,7 @@ func (f *finder) byIdentity() {
 	}
 	for _, b := range matchSets(f, func(_ int, n *Node) (identity, bool) {
 		k := identity{ino: n.Ino, size: n.Size, mtime: n.MTime.UnixNano(), ctime: n.CTime.UnixNano()}
-		return k, n.Mode.IsRegular() && n.Size > 0 && n.CTime.Before(settled)
+		return k, n.Mode.IsRegular() && n.Size > 0 && vfs.ChangedBefore(n.CTime, settled)
 	}) {
 		f.matchExact(b)
 	}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Options configure a comparison of two trees. The zero value compares everything.
@@ -39,6 +41,16 @@ type Options struct {
 // Racy is how much older than a snapshot a file's change time must be to prove that the file was not written
 // again after it: two ticks of the slowest kernel clock (100 Hz) that filesystems use.
 const Racy = 20 * time.Millisecond
+
+// Unsettled returns how long to wait until a file that changes again gets another change time than ctime, its present
+// one; 0 if it does so at once, or if ctime lies in the future.
+func Unsettled(ctime time.Time) time.Duration {
+	most := Racy + vfs.Coarseness(ctime)
+	if left := most - time.Since(ctime); left > 0 && left <= most {
+		return left
+	}
+	return 0
+}
 
 // Trees compares two trees by walking both, and returns the differences in the order of
 // [ComparePaths]. old and new are directories, open for reading or with O_PATH, and stay open. It

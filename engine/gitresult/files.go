@@ -73,6 +73,16 @@ func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
 	if name != "HEAD" && !gitrepo.ValidRef(name) {
 		return fmt.Errorf("%q is no name for a ref: %w", name, gitrepo.ErrDamaged)
 	}
+	for other := range p.repo.realRefs {
+		if !strings.HasPrefix(name, other+"/") && !strings.HasPrefix(other, name+"/") {
+			continue
+		}
+		git := "git --git-dir=" + errs.Quoted(p.repo.Path())
+		return &errs.Error{
+			Op: "promoting to", Path: p.repo.Path(), Kind: errs.ErrExists, Err: fmt.Errorf("git cannot have a ref %s beside %s", name, other),
+			Hints: []string{git + " update-ref -d " + errs.Quoted(other) + "   # before that, " + git + " branch NAME " + errs.Quoted(other) + " keeps its commits"},
+		}
+	}
 	return p.write(path.Join(dir, name), []byte(to.String()+"\n"), time.Time{})
 }
 
@@ -153,7 +163,7 @@ func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
 			return err
 		}
 		if x, err = gitrepo.ParseIndex(data); err != nil {
-			return err
+			return p.repo.fail(unreadable(err, path.Join(p.repo.trees.Path, name), w.path))
 		}
 		mtime = node.MTime // entries that are younger stay uncertain for git
 	}
@@ -164,6 +174,21 @@ func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
 		return nil
 	}
 	return p.write(name, x.Bytes(), mtime)
+}
+
+// unreadable returns err, the error of parsing the git index at a path, with the commands that make it one that snapfs
+// reads, if it is split or sparse. worktree is its directory.
+func unreadable(err error, index, worktree string) error {
+	if !errors.Is(err, gitrepo.ErrFormat) {
+		return err
+	}
+	mend := "sparse-checkout reapply --no-sparse-index"
+	if errors.Is(err, gitrepo.ErrSplit) {
+		mend = "update-index --no-split-index"
+	}
+	return &errs.Error{
+		Op: "promoting to", Path: index, Kind: errs.ErrNotSupported, Err: err, Hints: []string{"git -C " + errs.Quoted(worktree) + " " + mend},
+	}
 }
 
 // moveEntries replaces the index entries at the changed paths by the new tree's version, if they have the old

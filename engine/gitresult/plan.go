@@ -157,9 +157,38 @@ func (p *Result) asBranch(m *Moved) error {
 // has in m, because the branch itself cannot be moved. why is the reason, for the report.
 func (p *Result) store(m *Moved, why string) error {
 	name := "refs/snapfs/" + p.o.Sandbox + "/" + m.Branch()
+	aside, err := p.setAside(name, m.Mine)
+	if err != nil {
+		return err
+	}
+	if aside != "" && why != "" {
+		why += "; "
+	}
+	if aside != "" {
+		why += "the commits that were stored there are now " + strings.TrimPrefix(aside, "refs/")
+	}
 	p.tips = append(p.tips, m.Mine)
 	p.Report.add(m, Stored, name, m.Mine, why)
 	return p.setRef(p.repo.dir, name, m.Mine)
+}
+
+// setAside plans another ref for the commit that the stored ref name has, unless the new commit to contains it: a
+// sandbox that was removed since, with the same name, may have stored it there, and the repository may have no other
+// ref to it. It returns the other ref's name, or "".
+func (p *Result) setAside(name string, to gitrepo.ID) (string, error) {
+	before := p.repo.realRefs[name]
+	if before.Zero() || before == to {
+		return "", nil
+	}
+	if has, err := p.repo.real.Has(before); err != nil || !has {
+		return "", err
+	}
+	rel, err := gitrepo.Relate(gitrepo.FromBoth(p.repo.real, p.repo.mine), before, to)
+	if err == nil && len(rel.Bases) == 1 && rel.Bases[0] == before { // an error says that it is no commit, but a tag
+		return "", nil
+	}
+	aside := name + "-" + before.Short()
+	return aside, p.setRef(p.repo.dir, aside, before)
 }
 
 // moveCurrent plans to move the branch that is checked out in the real worktree of m to the sandbox's commit,

@@ -51,9 +51,11 @@ func isOwnName(rel string) bool {
 // Split separates the changes of files that only git writes from all others, which it returns as rest. repos
 // are the repositories with such files, as paths relative to the directory, sorted. A repository that only
 // the sandbox or only the real tree has is not among them, and its files stay in rest. So do those of a
-// repository in a format that snapfs does not read, which problems names.
+// repository in a format that snapfs does not read, which problems names, except that no object of it is deleted: the
+// real repository may need by now what the sandbox's garbage collection removed.
 func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems []string) {
 	known := map[string]bool{}
+	var unread []string
 	isRepo := func(dir string) bool {
 		is, ok := known[dir]
 		if ok || !gitrepo.IsRepo(gitrepo.Dir{Root: t.Real, Path: dir}) || !gitrepo.IsRepo(gitrepo.Dir{Root: t.Mine, Path: dir}) {
@@ -63,12 +65,16 @@ func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems 
 		r.Close()
 		if is = err == nil; !is {
 			problems = append(problems, "commits are not looked for in "+filepath.Join(t.Path, dir)+": "+err.Error())
+			unread = append(unread, dir+"/objects/")
 		}
 		known[dir] = is
 		return is
 	}
 	for _, c := range changes {
 		dir, rel := repoOf(c.Path, isRepo)
+		if c.Kind == diff.Deleted && slices.ContainsFunc(unread, func(objects string) bool { return strings.HasPrefix(c.Path, objects) }) {
+			continue
+		}
 		if dir == "" || !isOwn(rel) && !c.TimeOnly() && !t.newWorktree(dir, rel) {
 			rest = append(rest, c)
 		} else if !slices.Contains(repos, dir) {

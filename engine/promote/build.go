@@ -227,9 +227,8 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
-// copyFile copies a regular file from the sandbox to name in dir, a private directory of the promotion, with
-// its final metadata. ErrConflict: the file in the sandbox does not match its change, before or after the
-// copy.
+// copyFile copies a regular file from the sandbox to name in dir, a private directory of the promotion, with its final
+// metadata. ErrConflict: the file in the sandbox does not match its change, before or after the copy.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	from, path := w.from.At(c.Path)
 	src, err := nodes.OpenRegular(from, path)

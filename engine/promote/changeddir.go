@@ -21,7 +21,7 @@ func (p *planner) prepareDir(o *op) error {
 		if p.inStat, err = vfs.Lstat(int(dir.Fd()), ""); err != nil {
 			return err
 		}
-		p.in = dir
+		p.in, p.inDomain = dir, nodes.Domain(dir)
 	}
 	st := p.inStat
 	known := p.changed[path] != nil && p.changed[path].Names

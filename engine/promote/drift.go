@@ -88,7 +88,7 @@ func (p *planner) driftOf(ctx context.Context, c diff.Change, real *diff.Node) (
 		return "its type has changed since", nil
 	case !nodes.SameMetadata(c.Old, real, true):
 		return "changed since", nil
-	case real.CTime.Before(p.base.Taken):
+	case vfs.ChangedBefore(real.CTime, p.base.Taken):
 		dir, _ := diff.Split(c.Path)
 		return p.dirDrift(dir), nil
 	case real.IsDir():

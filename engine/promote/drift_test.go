@@ -183,6 +183,36 @@ func TestAWriterThatHadTheFileOpenIsNoticed(t *testing.T) {
 	}
 }
 
+// A program opens the new version of a file before a promotion is reverted, and writes to it when it is back in its stage.
+func TestAWriteToANewVersionThatIsRevertedStays(t *testing.T) {
+	for _, path := range []string{"a", "new"} {
+		w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10), file("b", 3, 10)},
+			treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10), do(treetest.Unlink, "b", ""), file("new", 4, 10)})
+		var f *os.File
+		ctx := fault.With(t.Context(), func(step string) (err error) {
+			switch step {
+			case "look again":
+				f, err = os.OpenFile(filepath.Join(w.real.Name(), path), os.O_WRONLY|os.O_APPEND, 0)
+				return errors.Join(err, errRehearsed)
+			case "look for late writes":
+				_, err = f.WriteString("mine")
+				return errors.Join(err, f.Close())
+			}
+			return nil
+		})
+		_, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen()))
+		if !errors.Is(err, errRehearsed) || !strings.Contains(err.Error(), path+": changed by another program meanwhile") {
+			t.Errorf("%s: got %v", path, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(w.real.Name(), path)); !strings.HasSuffix(string(b), "mine") {
+			t.Errorf("%s holds %q, %v", path, b, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(w.real.Name(), "b")); len(b) != 10 {
+			t.Errorf("b was not restored: %q, %v", b, err)
+		}
+	}
+}
+
 func TestAnAttributeSetOnAFileThatWasDisplacedIsNoticed(t *testing.T) {
 	for _, step := range []string{"sync the target", "look again"} {
 		w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10)})

@@ -36,9 +36,8 @@ type Promotion struct {
 	Undone time.Time
 }
 
-// Promotions lists the promotions that can be undone, newest first. Cost: reads the headers of ten journals;
-// takes no lock. Errors: ErrCorrupt, ErrNotSupported (written by a newer version), both together with the
-// readable ones.
+// Promotions lists the promotions that can be undone, newest first. Cost: reads the headers of ten journals; takes no
+// lock. Errors: ErrCorrupt, ErrNotSupported (written by a newer version), both together with the readable ones.
 func Promotions(stateDir string) ([]Promotion, error) {
 	return list(stateDir, suffixUndo, func(p Promotion) time.Time { return p.When })
 }
@@ -144,9 +143,8 @@ func corrupt(path string, err error) error {
 	return &errs.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
 }
 
-// trim forgets promotions and undos older than the newest ten (History). Those that it cannot forget now, as
-// while a disk is not mounted, are left for the next promotion. The caller holds the lock of the state
-// directory.
+// trim forgets promotions and undos older than the newest ten (History). Those that it cannot forget now, as while a
+// disk is not mounted, are left for the next promotion. The caller holds the lock of the state directory.
 func trim(ctx context.Context, stateDir string) {
 	for suffix, of := range map[string]func(string) ([]Promotion, error){suffixUndo: Promotions, suffixRedo: Undones} {
 		all, _ := of(stateDir) // damaged journals stay for inspection
@@ -162,7 +160,7 @@ func trim(ctx context.Context, stateDir string) {
 	}
 }
 
-// ignoreStages creates the .gitignore (ignoreName) in the directories of old versions that lack it, because
+// ignoreStages creates the file [nodes.IgnoreName] in the directories of old versions that lack it, because
 // an earlier snapfs made them. names are their journals. Those that cannot be opened now are left for the next
 // promotion. The caller holds the lock of the state directory.
 func ignoreStages(stateDir string, names []string) {
@@ -177,7 +175,7 @@ func ignoreStages(stateDir string, names []string) {
 		}
 		for _, s := range r.stages {
 			if s.dir != nil {
-				_ = s.ignore() // only a listing of git depends on it
+				_ = nodes.Ignore(s.dir, s.name) // only a listing of git depends on it
 			}
 		}
 		r.closeStages()
@@ -191,9 +189,8 @@ func (r *record) makeUndoable(journal string) error {
 	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)
 }
 
-// updateStamps writes new stamps into the journals of other promotions after a revert moved their results
-// back, because these moves gave the files new change times. Without it, an undo would take the files for
-// changed.
+// updateStamps writes new stamps into the journals of other promotions after a revert moved their results back, because
+// these moves gave the files new change times. Without it, an undo would take the files for changed.
 func (r *record) updateStamps(real *nodes.Dirs, stateDir string) error {
 	type moved struct {
 		was vfs.Timestamp

@@ -8,10 +8,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Hard links. The names of one file in the sandbox form a class, identified by the first of
-// them in the changes. If one of them stays in place on the target because its content is
-// unchanged, it is the anchor, and the others become links of it. Otherwise the first is
-// copied and the others link to the copy.
+// Hard links. The names of one file in the sandbox form a class, identified by the first of them in the changes. If
+// one of them stays in place on the target because its content is unchanged, it is the anchor, and the others become
+// links of it. Otherwise the first is copied and the others link to the copy.
 
 // class identifies the file to which a change's new node belongs, if that has several names (hard links): it
 // returns the first changed path among them, "" for a node with one name.

@@ -13,9 +13,8 @@ import (
 
 var errTorn = errors.New("damaged line in the journal")
 
-// readJournal reads the journal of a promotion. It ignores a torn last line, because the steps that it
-// describes never began. Errors: ErrCorrupt for a damaged line before whole ones; ErrNotSupported for a newer
-// format.
+// readJournal reads the journal of a promotion. It ignores a torn last line, because the steps that it describes never
+// began. Errors: ErrCorrupt for a damaged line before whole ones; ErrNotSupported for a newer format.
 func readJournal(path string) (*record, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

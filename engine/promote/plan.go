@@ -38,6 +38,8 @@ type op struct {
 	// oldCTime is the change time of the old node when the plan was made.
 	oldCTime vfs.Timestamp
 	fixed    bool // old is immutable or append-only
+	// movedBack is set once this process has reverted a put or swap: new is in the stage again.
+	movedBack bool
 	// oldTree and newTree identify the nodes below old and new, if these are directories, by
 	// path relative to the op's path.
 	oldTree, newTree map[string]nodes.Ident
@@ -58,8 +60,9 @@ type planner struct {
 	from      Source
 	base      Base
 	real      nodes.Dirs
-	in        *os.File // the directory of the last op, and its stat
+	in        *os.File // the directory of the last op, its stat, and its [nodes.Domain]
 	inStat    vfs.Stat
+	inDomain  string
 	ops       []*op
 	within    *op // the op of a directory that may contain the next path
 	steps     []diff.Change
@@ -111,11 +114,9 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 }
 
 // waitForClock waits until any later write to a file gets another change time than those the planner saw: the
-// clocks of filesystems tick every few milliseconds.
+// clocks of filesystems tick every few milliseconds, or seconds.
 func (p *planner) waitForClock() {
-	if age := time.Since(p.latest); age >= 0 && age < diff.Racy {
-		time.Sleep(diff.Racy - age)
-	}
+	time.Sleep(diff.Unsettled(p.latest))
 }
 
 // planChange compares a change with the real node at its path. It adds to p a step of the promotion, a drift,

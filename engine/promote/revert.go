@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -72,10 +73,49 @@ func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (
 // paths that other programs changed since.
 func (r *record) revertReady(ctx context.Context, real *nodes.Dirs) (foreign []string, err error) {
 	if r.ready {
-		foreign, err = r.revertAll(ctx, real)
+		if foreign, err = r.revertAll(ctx, real); err == nil {
+			var late []string
+			late, err = r.returnLate(ctx, real)
+			foreign = append(foreign, late...)
+		}
 	}
 	slices.Sort(foreign)
 	return foreign, err
+}
+
+// returnLate looks once more at the new versions that revertAll has moved out of the real tree, because a program that
+// had opened one there may have written to it since. It exchanges such a file with the old version again, so that what
+// was written is at its path, and returns the paths.
+func (r *record) returnLate(ctx context.Context, real *nodes.Dirs) (late []string, err error) {
+	if err := fault.Point(ctx, "look for late writes"); err != nil {
+		return nil, err
+	}
+	time.Sleep(time.Millisecond) // most programs write as soon as they have opened a file
+	altered := r.altered()
+	for _, o := range r.ops {
+		if !o.movedBack { // in an earlier, killed revert, which may have removed some of the stage since
+			continue
+		}
+		stage := r.stages[o.stage].dir
+		st, err := nodes.StatOrNil(stage, o.name)
+		if err != nil {
+			return late, at(o.path, err)
+		}
+		if st == nil || !o.new.SameNode(st) || altered.isReverted(o.new, st) && !treeChanged(stage, o.name, o, altered) {
+			continue
+		}
+		dir, name, err := real.At(o.path)
+		if err == nil && o.verb == put {
+			err = nodes.MoveIn(stage, o.name, dir, name)
+		} else if err == nil {
+			err = nodes.Exchange(stage, o.name, dir, name)
+		}
+		if err != nil && !nodes.Missing(err) && !errors.Is(err, unix.EEXIST) {
+			return late, at(o.path, err)
+		}
+		late = append(late, o.path) // if it could not be moved, it stays in the stage, which the error names
+	}
+	return late, nil
 }
 
 // endRevert ends the revert of a promotion after revertReady: it restores directories and removes the journal and the
@@ -367,7 +407,7 @@ func moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat, altered a
 		}
 		return false, nodes.Exchange(stage, o.name, dir, name)
 	}
-	if o.verb == swap {
+	if o.movedBack = true; o.verb == swap {
 		return true, nodes.RestoreMode(dir, name, o.old)
 	}
 	return true, nil

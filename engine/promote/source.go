@@ -10,13 +10,11 @@ import (
 // A Source says where a promotion finds the content of new files: in the sandbox's tree, or in a directory of
 // merged files. Everything else about a file is in its change.
 type Source struct {
-	// Tree is the sandbox's tree, open. It has most content, at the path of its change.
-	// It may change meanwhile: a file that no longer matches its change is an
-	// ErrConflict.
+	// Tree is the sandbox's tree, open. It has most content, at the path of its change. It may change meanwhile: a
+	// file that no longer matches its change is an ErrConflict.
 	Tree *os.File
-	// Built is a private directory, open, with the content of the paths in In: merged
-	// files that neither side had. It does not change during a promotion. Both may be
-	// nil.
+	// Built is a private directory, open, with the content of the paths in In: merged files that neither side had. It
+	// does not change during a promotion. Both may be nil.
 	Built *os.File
 	In    map[string]bool
 	// From maps the path of a change to another path of Tree that has its content. An
@@ -36,8 +34,8 @@ func (s Source) At(path string) (*os.File, string) {
 	return s.Tree, path
 }
 
-// matches reports whether an open file of the sandbox is still the one that its change describes. A merged
-// change may have another modification time than that file; then only the change time counts.
+// matches reports whether an open file of the sandbox is still the one that its change describes. A merged change may
+// have another modification time than that file; then only the change time counts.
 func (s Source) matches(f *os.File, c *diff.Change) bool {
 	st, err := vfs.Lstat(int(f.Fd()), "")
 	return err == nil && s.matchesStat(&st, c)

@@ -1,7 +1,6 @@
 package promote
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -21,26 +20,22 @@ type stage struct {
 	name   string
 
 	mount, dev uint64   // of nodes that can be renamed into it
+	domain     string   // see nodes.Domain
 	dir        *os.File // if open
 	shares     bool     // small files are reflinks of the sandbox's
 }
 
 const stagePrefix = ".snapfs-apply-"
 
-// ignoreName is a file with the pattern "*" in each stage, the private directory of old and new versions. A
-// stage may lie in a git work tree, for years if it is retained for an undo. Because of this file `git
-// status` does not list it and `git clean -fd` does not delete it (gitignore(5)).
-const ignoreName = ".gitignore"
-
-// stageFor returns the index of the stage for nodes in the real directory path: a private directory on the
-// same mount, so that a rename suffices. It plans a new stage if there is none. st is the directory's stat.
+// stageFor returns the index of the stage for nodes in the real directory path, of which st is the stat: a private
+// directory on the same mount and in the same domain, so that a rename suffices. It plans one if there is none.
 func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	for i, s := range p.stages {
-		if s.mount == st.Mount && s.dev == st.Dev {
+		if s.mount == st.Mount && s.dev == st.Dev && s.domain == p.inDomain {
 			return i, nil
 		}
 	}
-	s := &stage{where: path, mount: st.Mount, dev: st.Dev}
+	s := &stage{where: path, mount: st.Mount, dev: st.Dev, domain: p.inDomain}
 	for s.where != "." {
 		up, _ := diff.Split(s.where)
 		dir, err := p.real.Dir(up)
@@ -51,7 +46,7 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if above.Mount != s.mount || above.Dev != s.dev || !writable(dir) {
+		if above.Mount != s.mount || above.Dev != s.dev || !nodes.Writable(dir) || nodes.Domain(dir) != s.domain {
 			break
 		}
 		s.where = up
@@ -74,29 +69,17 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	return len(p.stages) - 1, nil
 }
 
-func writable(dir *os.File) bool {
-	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
-}
-
 // besideRoot reports whether the parent directory of the target's root can hold s, a private directory of the
-// promotion: it is writable and on the same mount.
+// promotion: it is writable, on the same mount and in the same domain.
 func besideRoot(root *os.File, s *stage) bool {
-	up, err := openAbove(root)
+	up, err := nodes.OpenAbove(root)
 	if err != nil {
 		return false
 	}
 	defer up.Close()
 	st, err := vfs.Lstat(int(up.Fd()), "")
 	self, err2 := vfs.Lstat(int(root.Fd()), "")
-	return err == nil && err2 == nil && st.Ino != self.Ino && st.Mount == s.mount && st.Dev == s.dev && writable(up)
-}
-
-func openAbove(root *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(root.Fd()), "..", vfs.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "..", Err: err}
-	}
-	return os.NewFile(uintptr(fd), ".."), nil
+	return err == nil && err2 == nil && st.Ino != self.Ino && st.Mount == s.mount && st.Dev == s.dev && nodes.Writable(up) && nodes.Domain(up) == s.domain
 }
 
 // in calls f with the open directory that contains the stage, a promotion's private directory: the parent of
@@ -109,7 +92,7 @@ func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 		}
 		return f(dir)
 	}
-	up, err := openAbove(real.Root)
+	up, err := nodes.OpenAbove(real.Root)
 	if err != nil {
 		return err
 	}
@@ -117,8 +100,7 @@ func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	return f(up)
 }
 
-// make creates the stage, a private directory for a promotion's files: without inherited attributes, and
-// empty but for .gitignore (ignoreName).
+// make creates the stage: private, without inherited attributes, and empty but for [nodes.IgnoreName].
 func (s *stage) make(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
@@ -133,23 +115,8 @@ func (s *stage) make(real *nodes.Dirs) error {
 		if err != nil {
 			return err
 		}
-		return s.ignore()
+		return nodes.Ignore(s.dir, s.name)
 	})
-}
-
-// ignore creates the file .gitignore (ignoreName) in the private directory of the promotion if it does not
-// exist.
-func (s *stage) ignore() error {
-	fd, err := unix.Openat(int(s.dir.Fd()), ignoreName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-	if err == unix.EEXIST {
-		return nil
-	}
-	if err != nil {
-		return &os.PathError{Op: "open", Path: s.name + "/" + ignoreName, Err: err}
-	}
-	f := os.NewFile(uintptr(fd), s.name+"/"+ignoreName)
-	_, err = f.WriteString("*\n")
-	return errors.Join(err, f.Close())
 }
 
 // open opens the stage, a private directory that an earlier process created for a promotion, as s.dir, which
@@ -163,11 +130,9 @@ func (s *stage) open(real *nodes.Dirs) error {
 		if err != nil {
 			return err
 		}
-		st, err := vfs.Lstat(int(f.Fd()), "")
-		if err == nil && (int(st.UID) != os.Geteuid() || st.Mode&0o077 != 0) {
-			at, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())) // hints need the whole path
-			mend := map[bool]string{true: "ls -ld ", false: "chmod 700 "}[int(st.UID) != os.Geteuid() || st.Mode&0o022 != 0]
-			err = errs.New("opening", at, errs.ErrCorrupt, fmt.Sprintf("others have access to this private directory of snapfs's (mode %04o)", st.Mode&0o7777), mend+errs.Quoted(at))
+		at, mode, mend, err := nodes.OthersAccess(f)
+		if err == nil && mend != "" {
+			err = errs.New("opening", at, errs.ErrCorrupt, fmt.Sprintf("others have access to this private directory of snapfs's (mode %04o)", mode), mend+errs.Quoted(at))
 		}
 		if err != nil {
 			f.Close()
@@ -178,17 +143,16 @@ func (s *stage) open(real *nodes.Dirs) error {
 	})
 }
 
-// remove removes the stage, the private directory of a promotion, and everything in it, .gitignore
-// (ignoreName) last.
+// remove removes the stage and everything in it, [nodes.IgnoreName] last.
 func (s *stage) remove(real *nodes.Dirs) error {
 	if s.dir == nil {
 		return nil
 	}
-	if err := nodes.Empty(s.dir, ignoreName); err != nil {
+	if err := nodes.Empty(s.dir, nodes.IgnoreName); err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(int(s.dir.Fd()), ignoreName, 0); err != nil && err != unix.ENOENT {
-		return &os.PathError{Op: "remove", Path: s.name + "/" + ignoreName, Err: err}
+	if err := unix.Unlinkat(int(s.dir.Fd()), nodes.IgnoreName, 0); err != nil && err != unix.ENOENT {
+		return &os.PathError{Op: "remove", Path: s.name + "/" + nodes.IgnoreName, Err: err}
 	}
 	s.close()
 	return s.in(real, func(dir *os.File) error {

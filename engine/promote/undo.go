@@ -224,9 +224,12 @@ func undoing(id string, err error) error {
 	return &errs.Error{Op: "undoing", Subject: id, Kind: kindOf(err), Err: plain(err)}
 }
 
-// checkUndo returns an error if the promotion cannot be undone: it names the results that other programs
-// changed, or the old versions that are gone. It changes nothing.
+// checkUndo returns an error if the promotion cannot be undone: the target is read-only, other programs changed results,
+// which it names, or old versions are gone. It changes nothing.
 func (r *record) checkUndo(real *nodes.Dirs) error {
+	if err := nodes.CheckWritable(real.Root); err != nil {
+		return err
+	}
 	var changed, lost pathlist.List
 	altered := r.altered() // promoted metadata is visible through other names, too
 	for _, o := range r.ops {
@@ -299,9 +302,8 @@ func errUnlessChanged(err error) error {
 	return err
 }
 
-// unchangedTree checks everything below a directory that the promotion's step o created, and removes unchanged nodes
-// from known. The inodes in altered may have other metadata, because another step set that. It returns errChanged for
-// the first changed node.
+// unchangedTree checks everything below a directory that the step o created, and removes unchanged nodes from known.
+// altered is as in unchangedResult. It returns errChanged for the first changed node.
 func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered alterations) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {
@@ -323,8 +325,7 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 	})
 }
 
-// stamped reports whether a node has the inode and change time that the promotion's journal lists for its
-// path. If none is listed it returns true.
+// stamped reports whether a node has the stamp that the journal lists for its path. If none is listed it returns true.
 func (r *record) stamped(path string, st *vfs.Stat) bool {
 	s, noted := r.stamps[path]
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())

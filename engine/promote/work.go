@@ -314,7 +314,7 @@ func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
 		st, err := real.Stat(o.path)
 		switch {
 		case err == nil && altered.isReverted(o.old, &st):
-			all[o.path] = stampOf(&st)
+			addStamp(all, real, o.path)
 		case o.verb == put && nodes.Missing(err):
 			all[o.path] = Stamp{}
 		}
@@ -325,8 +325,10 @@ func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
 	return all
 }
 
+// addStamp adds the stamp of a path to all, unless a later change of the file could leave the same stamp, because its
+// filesystem stores times in seconds. A directory has no content that this could hide.
 func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
-	if st, err := real.Stat(path); err == nil {
+	if st, err := real.Stat(path); err == nil && (st.IsDir() || vfs.Coarseness(st.CTime.Time()) == 0) {
 		all[path] = stampOf(&st)
 	}
 }

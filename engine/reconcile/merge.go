@@ -258,7 +258,7 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 }
 
 // statAll reads the metadata of the real files at the sandbox's changed paths into m.seen. While one is younger than
-// diff.Racy it waits and reads again: two changes in one tick of the kernel's clock look alike.
+// diff.Unsettled allows it waits and reads again: two changes in one tick of the kernel's clock look alike.
 func (m *partMerge) statAll(ctx context.Context) error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
@@ -278,11 +278,11 @@ func (m *partMerge) statAll(ctx context.Context) error {
 				youngest = n.CTime
 			}
 		}
-		age := time.Since(youngest)
-		if age < 0 || age >= diff.Racy || m.mergeRequest.real != nil {
+		wait := diff.Unsettled(youngest)
+		if wait == 0 || m.mergeRequest.real != nil {
 			return nil
 		}
-		time.Sleep(diff.Racy - age)
+		time.Sleep(wait)
 	}
 }
 

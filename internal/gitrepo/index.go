@@ -40,6 +40,9 @@ const (
 // the base, 2 ours and 3 theirs.
 func (e *IndexEntry) Stage() int { return int(e.Flags & stageMask >> 12) }
 
+// ErrSplit is the ErrFormat of an index that refers to another file for most entries (git update-index --split-index).
+var ErrSplit = fmt.Errorf("a split index is %w", ErrFormat)
+
 // ParseIndex parses the content of a git index file of version 2, 3 or 4. It drops the optional extensions,
 // which git makes again. Errors: ErrDamaged; ErrFormat for a split or sparse index.
 func ParseIndex(data []byte) (*Index, error) {
@@ -61,6 +64,9 @@ func ParseIndex(data []byte) (*Index, error) {
 		e, n, ok := parseIndexEntry(rest, version, before)
 		if !ok {
 			return nil, damaged
+		}
+		if e.Name == "" { // it replaces one of the shared index
+			return nil, ErrSplit
 		}
 		x.Entries, rest, before = append(x.Entries, e), rest[n:], e.Name
 	}
@@ -113,7 +119,7 @@ func parseIndexEntry(data []byte, version uint32, before string) (e IndexEntry, 
 	if version < 4 {
 		n = (n - 1 + 8) &^ 7
 	}
-	return e, n, n <= len(data) && e.Name != ""
+	return e, n, n <= len(data)
 }
 
 // readStrip decodes a number at the beginning of a name in an index of version 4: how many bytes to drop from

@@ -57,15 +57,25 @@ const (
 	coarseResolution = 2*time.Second + changeResolution
 )
 
+// ChangedBefore reports whether the change or modification time t proves that a file was last changed before an
+// instant. The instant is of the clock that stamps files. A time without nanoseconds is taken for one of a filesystem
+// that stores only seconds: a later change may have it, too.
+func ChangedBefore(t, instant time.Time) bool { return t.Add(Coarseness(t)).Before(instant) }
+
+// Coarseness returns by how much the change of a file with the change time t may be later than t, because its
+// filesystem stores only seconds: at most two seconds for a time without nanoseconds, else 0.
+func Coarseness(t time.Time) time.Duration {
+	if t.Nanosecond() == 0 {
+		return coarseResolution - changeResolution
+	}
+	return 0
+}
+
 // Settled reports whether s, read at the instant at or later, proves that the file is unchanged while its inode
 // and change time stay the same. A change time without nanoseconds is taken for one of a filesystem that stores
 // only seconds.
 func (s *Stat) Settled(at time.Time) bool {
-	age := changeResolution
-	if s.CTime.Nsec == 0 {
-		age = coarseResolution
-	}
-	return at.Sub(s.CTime.Time()) > age
+	return at.Sub(s.CTime.Time()) > changeResolution+Coarseness(s.CTime.Time())
 }
 
 // IsDir reports whether the file is a directory.

@@ -20,6 +20,7 @@ import (
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Question asks a person whether to promote one file, or one hunk of a text file.
@@ -408,7 +409,7 @@ func (p *picker) recognise(ctx context.Context) error {
 			for _, c := range part.Changes {
 				abs := filepath.Join(part.Root, c.Path)
 				n, ok := k.Nodes[abs]
-				if !ok || !n.Promoted || n.Data != "" || n.Node == nil || c.New == nil || !c.New.CTime.Before(p.forked) ||
+				if !ok || !n.Promoted || n.Data != "" || n.Node == nil || c.New == nil || !vfs.ChangedBefore(c.New.CTime, p.forked) ||
 					n.Node.Mode != c.New.Mode || n.Node.Size != c.New.Size || !n.Node.MTime.Equal(c.New.MTime) {
 					continue // among others, a file that was written to since the fork
 				}
