@@ -10,15 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReplacedByPipe is the file of the workspace of which the probe approval makes a pipe; it must exist.
-const ReplacedByPipe = "notes"
-
-// CarriedPaths returns the paths, relative to the workspace, that the probe approval makes: what runs by itself or leads
-// out of the workspace, so that each needs approval to be promoted.
-func CarriedPaths() []string {
-	return []string{".envrc", ".github/workflows/build.yml", "CLAUDE.md", "leads-out", ReplacedByPipe, ".venv/lib/python3/site-packages/startup.pth"}
-}
-
 // planApproval plans a probe that makes [CarriedPaths] in the workspace args[0]. Whether they are promoted without
 // approval only the host can see.
 func planApproval(args []string) (attempt, error) {

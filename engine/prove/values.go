@@ -14,3 +14,12 @@ const (
 // AllowedArgument is the only first argument with which the policy of the sandbox lets the program of the probe
 // tools-arguments be executed.
 const AllowedArgument = "allowed"
+
+// ReplacedByPipe is the file of the workspace of which the probe approval makes a pipe; it must exist.
+const ReplacedByPipe = "notes"
+
+// CarriedPaths returns the paths, relative to the workspace, that the probe approval makes: what runs by itself or leads
+// out of the workspace, so that each needs approval to be promoted.
+func CarriedPaths() []string {
+	return []string{".envrc", ".github/workflows/build.yml", "CLAUDE.md", "leads-out", ReplacedByPipe, ".venv/lib/python3/site-packages/startup.pth"}
+}
