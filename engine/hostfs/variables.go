@@ -150,7 +150,10 @@ func credentialIn(value string) bool {
 		}
 	}
 	value = strings.ToLower(value)
-	return slices.ContainsFunc(settings[:], func(s string) bool { return strings.Contains(value, s) })
+	return slices.ContainsFunc(settings[:], func(s string) bool {
+		_, rest, is := strings.Cut(value, s)
+		return is && !(strings.HasSuffix(s, "=") && strings.HasPrefix(rest, "$")) // $NAME refers to another variable
+	})
 }
 
 // settings are the words, in lower case, by which snapfs takes the value of an environment variable for one with a
