@@ -167,8 +167,10 @@ func widerRules(p, limit *catalog.Policy) (wider []string) {
 	if limit.Data != nil && !sameText(p.Data, limit.Data) {
 		wider = append(wider, "other [data]")
 	}
-	if limit.Budget != nil && p.Budget == nil {
-		wider = append(wider, "no budget")
+	if limit.Budget != nil {
+		if _, larger := p.Budget.Lowered(limit.Budget); len(larger) > 0 {
+			wider = append(wider, "another budget of "+strings.Join(larger, ", "))
+		}
 	}
 	return wider
 }

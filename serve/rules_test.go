@@ -12,7 +12,7 @@ func TestASandboxOfAnEarlierServerHasNoMore(t *testing.T) {
 	full := func() catalog.Policy {
 		return catalog.Policy{
 			Network: "none", Secrets: []catalog.Secret{{Name: "KEY", Hosts: []string{"a.example.com"}}},
-			Tools: &catalog.Tools{Deny: []string{"curl"}}, Data: &catalog.Data{ReadOnly: []string{"/x"}}, Budget: &catalog.Budget{},
+			Tools: &catalog.Tools{Deny: []string{"curl"}}, Data: &catalog.Data{ReadOnly: []string{"/x"}}, Budget: &catalog.Budget{Requests: 10},
 		}
 	}
 	for _, c := range []struct {
@@ -26,7 +26,14 @@ func TestASandboxOfAnEarlierServerHasNoMore(t *testing.T) {
 		{"questions about the network", func(p *catalog.Policy) { p.Ask = 1 }},
 		{"other [tools]", func(p *catalog.Policy) { p.Tools = nil }},
 		{"other [data]", func(p *catalog.Policy) { p.Data.ReadOnly = []string{"/y"} }},
-		{"no budget", func(p *catalog.Policy) { p.Budget = nil }},
+		{"another budget of", func(p *catalog.Policy) { p.Budget = nil }},
+		{"another budget of", func(p *catalog.Policy) {
+			larger := *p.Budget
+			for _, bound := range larger.Ceilings() {
+				*bound *= 2
+			}
+			p.Budget = &larger
+		}},
 	} {
 		p := full()
 		c.change(&p)

@@ -149,11 +149,38 @@ func credentialIn(value string) bool {
 			rest = after
 		}
 	}
-	value = strings.ToLower(value)
+	lower := strings.ToLower(value)
 	return slices.ContainsFunc(settings[:], func(s string) bool {
-		_, rest, is := strings.Cut(value, s)
-		return is && !(strings.HasSuffix(s, "=") && strings.HasPrefix(rest, "$")) // $NAME refers to another variable
+		for at := strings.Index(lower, s); at >= 0; {
+			end := at + len(s)
+			if s[len(s)-1] != '=' || len(lower) != len(value) || !isReference(value[end:]) {
+				return true
+			}
+			next := strings.Index(lower[end:], s)
+			if next < 0 {
+				break
+			}
+			at = end + next
+		}
+		return false
 	})
+}
+
+// isReference reports whether a text begins with a reference to another variable, $NAME or ${NAME} in capitals, which ends
+// there or before a separator. A password may begin with a dollar sign, too.
+func isReference(text string) bool {
+	name, ok := strings.CutPrefix(text, "$")
+	name, braced := strings.CutPrefix(name, "{")
+	rest := strings.TrimLeft(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")
+	if !ok || len(rest) == len(name) || name[0] >= '0' && name[0] <= '9' {
+		return false
+	}
+	if braced {
+		if rest, ok = strings.CutPrefix(rest, "}"); !ok {
+			return false
+		}
+	}
+	return rest == "" || strings.IndexByte(" \t\n;&,\"'", rest[0]) >= 0
 }
 
 // settings are the words, in lower case, by which snapfs takes the value of an environment variable for one with a

@@ -72,7 +72,7 @@ type planner struct {
 	changed   map[string]*nodes.ChangedDir
 	stages    []*stage
 	denied    pathlist.List // refused for lack of permissions
-	latest    time.Time     // the latest change time that the plan relies on
+	unsettled time.Time     // until then a file may change again without another change time
 	linked    bool          // a step changes or makes a file with several names (hard links)
 	anchors   map[string]string
 	kept      []*op             // hard links that already are as wanted, with no verb
@@ -116,7 +116,7 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 // waitForClock waits until any later write to a file gets another change time than those the planner saw: the
 // clocks of filesystems tick every few milliseconds, or seconds.
 func (p *planner) waitForClock() {
-	time.Sleep(diff.Unsettled(p.latest))
+	time.Sleep(time.Until(p.unsettled))
 }
 
 // planChange compares a change with the real node at its path. It adds to p a step of the promotion, a drift,
@@ -252,8 +252,10 @@ func (p *planner) checkDeleted(ctx context.Context, o *op) error {
 }
 
 func (p *planner) relyOn(n *diff.Node) {
-	if n.CTime.After(p.latest) {
-		p.latest = n.CTime
+	if left := diff.Unsettled(n.CTime); left > 0 {
+		if until := time.Now().Add(left); until.After(p.unsettled) {
+			p.unsettled = until
+		}
 	}
 }
 

@@ -85,7 +85,7 @@ func (r *record) revertReady(ctx context.Context, real *nodes.Dirs) (foreign []s
 
 // returnLate looks once more at the new versions that revertAll has moved out of the real tree, because a program that
 // had opened one there may have written to it since. It exchanges such a file with the old version again, so that what
-// was written is at its path, and returns the paths.
+// was written is at its path, unless the path has changed as well: then the file stays in the stage. It returns the paths.
 func (r *record) returnLate(ctx context.Context, real *nodes.Dirs) (late []string, err error) {
 	if err := fault.Point(ctx, "look for late writes"); err != nil {
 		return nil, err
@@ -105,6 +105,14 @@ func (r *record) returnLate(ctx context.Context, real *nodes.Dirs) (late []strin
 			continue
 		}
 		dir, name, err := real.At(o.path)
+		if err == nil && o.verb != put {
+			var here *vfs.Stat
+			here, err = nodes.StatOrNil(dir, name)
+			if err == nil && (here == nil || !altered.isReverted(o.old, here)) { // it has changed there as well
+				late = append(late, o.path)
+				continue
+			}
+		}
 		if err == nil && o.verb == put {
 			err = nodes.MoveIn(stage, o.name, dir, name)
 		} else if err == nil {

@@ -262,8 +262,8 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 func (m *partMerge) statAll(ctx context.Context) error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
-	for {
-		var youngest time.Time
+	for began := time.Now(); ; {
+		var wait time.Duration
 		for i := range m.Part.Changes {
 			if err := m.interrupted(ctx); err != nil {
 				return err
@@ -274,16 +274,28 @@ func (m *partMerge) statAll(ctx context.Context) error {
 				return errs.Wrap("reading", filepath.Join(m.path, path), err)
 			}
 			m.seen[path] = n
-			if n != nil && n.CTime.After(youngest) {
-				youngest = n.CTime
+			if left := unsettled(n); left > 0 && time.Since(began) > maxUnsettled && m.mergeRequest.real == nil {
+				return errs.New("reading", filepath.Join(m.path, path), errs.ErrConflict, "a program changes it all the time")
+			} else if left > wait {
+				wait = left
 			}
 		}
-		wait := diff.Unsettled(youngest)
 		if wait == 0 || m.mergeRequest.real != nil {
 			return nil
 		}
 		time.Sleep(wait)
 	}
+}
+
+// maxUnsettled is how long statAll waits until no program changes a real file any more.
+const maxUnsettled = 5 * time.Second
+
+// unsettled returns how long to wait until the file n gets another change time by another change.
+func unsettled(n *diff.Node) time.Duration {
+	if n == nil {
+		return 0
+	}
+	return diff.Unsettled(n.CTime)
 }
 
 // changedSince returns the path of a real file that has changed since statAll read it, or "".

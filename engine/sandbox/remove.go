@@ -121,12 +121,19 @@ func (sb *Store) DiscardSoon(ctx context.Context, h *catalog.Locked) error {
 	if sb.later == nil {
 		return sb.DiscardHeld(ctx, h)
 	}
+	intent, err := sb.BeginRemoval(h.Record) // the next command does the rest if this process is killed
+	if err != nil {
+		h.Release()
+		return err
+	}
 	d, err := sb.Unname(h)
 	if err != nil {
+		sb.End(intent)
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
 	sb.later.Do(func() {
+		defer sb.End(intent)
 		if err := sb.Reclaim(ctx, d.ID, d); err != nil {
 			sb.notice(err.Error())
 		}

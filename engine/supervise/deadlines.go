@@ -275,7 +275,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 		}
 		for _, client := range clients {
 			l := w.listeners[client]
-			if l == nil {
+			if l == nil || !l.endAtTTL || sig == syscall.SIGKILL && l.ended == nil { // or a later command of the connection
 				continue
 			}
 			if l.ended == nil && l.told {

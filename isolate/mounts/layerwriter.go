@@ -5,7 +5,6 @@ package mounts
 import (
 	"os"
 	"path"
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -100,10 +99,10 @@ func (w *layerWriter) completeDirs(parents []parent) error {
 			}
 		}
 		times := [2]unix.Timespec{{Sec: p.st.ATime.Sec, Nsec: int64(p.st.ATime.Nsec)}, {Sec: p.st.MTime.Sec, Nsec: int64(p.st.MTime.Nsec)}}
-		err := w.call(unix.SYS_UTIMENSAT, p.path, uintptr(unsafe.Pointer(&times)), 0)
-		runtime.KeepAlive(&times)
-		if err != nil {
-			return &os.PathError{Op: "utimes", Path: p.path, Err: err}
+		w.text = append(append(w.text[:0], p.path...), 0)
+		_, _, errno := unix.RawSyscall6(unix.SYS_UTIMENSAT, uintptr(w.root), uintptr(unsafe.Pointer(&w.text[0])), uintptr(unsafe.Pointer(&times)), 0, 0, 0)
+		if errno != 0 {
+			return &os.PathError{Op: "utimes", Path: p.path, Err: errno}
 		}
 	}
 	return nil

@@ -222,7 +222,10 @@ func listenUnix(ctx context.Context, path string, gid int) (net.Listener, error)
 	}
 	mode := os.FileMode(0o600)
 	if gid >= 0 {
-		mode, err = 0o660, os.Chown(fresh, -1, gid)
+		mode = 0o660
+		if err = onlyOwnersReplace(filepath.Dir(fresh)); err == nil {
+			err = os.Lchown(fresh, -1, gid)
+		}
 	}
 	if err == nil {
 		err = os.Chmod(fresh, mode)
@@ -234,6 +237,16 @@ func listenUnix(ctx context.Context, path string, gid int) (net.Listener, error)
 		return nil, errs.With(listening, path, errors.Join(err, l.Close(), os.Remove(fresh)))
 	}
 	return unlinking{l, path}, nil
+}
+
+// onlyOwnersReplace returns an error if other users can replace files of this user in the directory dir, such as a socket
+// by a link to a file whose owner is then changed.
+func onlyOwnersReplace(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && info.Mode().Perm()&0o022 != 0 && info.Mode()&os.ModeSticky == 0 {
+		return errs.New(listening, dir, errs.ErrDenied, "other users can replace the socket in this directory", "chmod go-w "+errs.Quoted(dir))
+	}
+	return err
 }
 
 // An unlinking is a listener on a unix socket that removes the socket's file when it is closed.

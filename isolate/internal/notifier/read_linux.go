@@ -47,8 +47,9 @@ func (call Call) Program(in *Tree) string {
 // entryAt returns the file that the call names, as [Tree.entryAt] does.
 func (call Call) entryAt(in *Tree, follow bool) (entry, bool) {
 	if strings.Contains(call.asked, "/..") {
-		if there, found := in.entryAt(call.asked, follow); found {
-			return there, true
+		there, found := in.entryAt(call.asked, follow)
+		if found || !strings.HasPrefix(call.asked, "/proc/") && !strings.HasPrefix(call.asked, "/dev/") {
+			return there, found
 		}
 	}
 	return in.entryAt(call.Path, follow) // also with ".." after a directory that this process does not see, as /proc/self

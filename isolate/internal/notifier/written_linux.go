@@ -13,7 +13,7 @@ import (
 // time, and always may.
 func (call Call) Written(in *Tree) string {
 	call = call.followed()
-	if strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/") {
+	if (strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/")) && !strings.Contains(call.asked, "/..") {
 		return ""
 	}
 	there, found := call.entryAt(in, false)
