@@ -29,7 +29,7 @@ type Prepared struct {
 // [*CommandError] when the command cannot be executed. The fields IDs, Network, Edge, TmpLimits, BestEffort
 // and Cgroups of spec must have their final values; Prepare ignores the others.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
-	b, err := begin(ctx, spec, command)
+	b, err := begin(ctx, spec, command, false)
 	if err != nil {
 		return nil, err
 	}
@@ -42,10 +42,10 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 // Begin starts the pid 1 of a container, which may wait for long for its sandbox: it enters the cgroups of spec and makes
 // namespaces, but has none of mounts, so that it keeps no filesystem of the host busy. The caller then calls Equip, or
 // Close. The fields of spec, and the errors, are those of [Prepare]. Cost: a third of a container's start.
-func Begin(ctx context.Context, spec Spec) (*Prepared, error) { return begin(ctx, spec, nil) }
+func Begin(ctx context.Context, spec Spec) (*Prepared, error) { return begin(ctx, spec, nil, true) }
 
-// begin starts the pid 1 of a container for Prepare and Begin.
-func begin(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
+// begin starts the pid 1 of a container for Prepare and Begin. waits is set for the latter.
+func begin(ctx context.Context, spec Spec, command *Command, waits bool) (*Prepared, error) {
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func begin(ctx context.Context, spec Spec, command *Command) (*Prepared, error) 
 	build.p1.ctl = ends[1]
 	var pid, pidfd int
 	if err == nil {
-		pid, pidfd, err = build.fork(ends[0])
+		pid, pidfd, err = build.fork(ends[0], waits)
 	}
 	closeAll(append(b.streams, ends[1]))
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 
 // fork forks pid 1, which executes the system calls that need nothing but the spec, up to a point at which it
 // waits for those that equip adds. supervisor is the supervisor's end of the control socket, which pid 1
-// closes. The kernel kills pid 1 when this thread ends: see [launch.OnOwnThread].
-func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
+// closes, and all else that it has of the supervisor if waits is set. The kernel kills pid 1 when this thread ends.
+func (b *builder) fork(supervisor int, waits bool) (pid, pidfd int, err error) {
 	b.dying()
 	b.Stage = "starting pid 1"
 	first := b.Do(unix.SYS_CLOSE, launch.Num(supervisor))
@@ -33,6 +33,9 @@ func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 	b.unshare()
 	if b.spec.Network == NetworkEdge {
 		b.makeEdge()
+	} else if waits {
+		b.Do(unix.SYS_CLOSE_RANGE, launch.Num(3), launch.Num(b.p1.ctl-1), launch.Num(0)).IgnoreErrors() // none is fine
+		b.Do(unix.SYS_CLOSE_RANGE, launch.Num(b.p1.ctl+1), launch.Num(^uint32(0)), launch.Num(0))
 	}
 	b.await()
 	pid, pidfd, b.thread, err = b.StartPID1(first, unix.CLONE_NEWUSER|unix.CLONE_NEWPID, b.host.birth)

@@ -42,11 +42,14 @@ type Options struct {
 // again after it: two ticks of the slowest kernel clock (100 Hz) that filesystems use.
 const Racy = 20 * time.Millisecond
 
-// Unsettled returns how long to wait until a file that changes again gets another change time than ctime, its present
-// one; 0 if it does so at once, or if ctime lies in the future.
-func Unsettled(ctime time.Time) time.Duration {
-	most := Racy + vfs.Coarseness(ctime)
-	if left := most - time.Since(ctime); left > 0 && left <= most {
+// Unsettled returns how long to wait until the file n, if it changes again, gets another change time than its present
+// one; 0 if it does so at once, if that lies in the future, and if n is nil.
+func (n *Node) Unsettled() time.Duration {
+	if n == nil {
+		return 0
+	}
+	most := Racy + vfs.Coarseness(n.CTime)
+	if left := most - time.Since(n.CTime); left > 0 && left <= most {
 		return left
 	}
 	return 0

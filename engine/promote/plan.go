@@ -108,15 +108,9 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 			return p, at(t.Path, err)
 		}
 	}
-	p.waitForClock()
+	time.Sleep(time.Until(p.unsettled))
 	slices.SortStableFunc(p.drifts, func(a, b Drift) int { return strings.Compare(a.Path, b.Path) })
 	return p, nil
-}
-
-// waitForClock waits until any later write to a file gets another change time than those the planner saw: the
-// clocks of filesystems tick every few milliseconds, or seconds.
-func (p *planner) waitForClock() {
-	time.Sleep(time.Until(p.unsettled))
 }
 
 // planChange compares a change with the real node at its path. It adds to p a step of the promotion, a drift,
@@ -252,10 +246,8 @@ func (p *planner) checkDeleted(ctx context.Context, o *op) error {
 }
 
 func (p *planner) relyOn(n *diff.Node) {
-	if left := diff.Unsettled(n.CTime); left > 0 {
-		if until := time.Now().Add(left); until.After(p.unsettled) {
-			p.unsettled = until
-		}
+	if until := time.Now().Add(n.Unsettled()); until.After(p.unsettled) {
+		p.unsettled = until
 	}
 }
 

@@ -105,18 +105,13 @@ func (r *record) returnLate(ctx context.Context, real *nodes.Dirs) (late []strin
 			continue
 		}
 		dir, name, err := real.At(o.path)
-		if err == nil && o.verb != put {
-			var here *vfs.Stat
-			here, err = nodes.StatOrNil(dir, name)
-			if err == nil && (here == nil || !altered.isReverted(o.old, here)) { // it has changed there as well
-				late = append(late, o.path)
-				continue
-			}
-		}
 		if err == nil && o.verb == put {
 			err = nodes.MoveIn(stage, o.name, dir, name)
 		} else if err == nil {
-			err = nodes.Exchange(stage, o.name, dir, name)
+			var here *vfs.Stat
+			if here, err = nodes.StatOrNil(dir, name); here != nil && altered.isReverted(o.old, here) {
+				err = nodes.Exchange(stage, o.name, dir, name)
+			}
 		}
 		if err != nil && !nodes.Missing(err) && !errors.Is(err, unix.EEXIST) {
 			return late, at(o.path, err)

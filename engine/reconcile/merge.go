@@ -258,7 +258,7 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 }
 
 // statAll reads the metadata of the real files at the sandbox's changed paths into m.seen. While one is younger than
-// diff.Unsettled allows it waits and reads again: two changes in one tick of the kernel's clock look alike.
+// [diff.Node.Unsettled] allows it waits and reads again: two changes in one tick of the kernel's clock look alike.
 func (m *partMerge) statAll(ctx context.Context) error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
@@ -274,28 +274,16 @@ func (m *partMerge) statAll(ctx context.Context) error {
 				return errs.Wrap("reading", filepath.Join(m.path, path), err)
 			}
 			m.seen[path] = n
-			if left := unsettled(n); left > 0 && time.Since(began) > maxUnsettled && m.mergeRequest.real == nil {
-				return errs.New("reading", filepath.Join(m.path, path), errs.ErrConflict, "a program changes it all the time")
-			} else if left > wait {
-				wait = left
-			}
+			wait = max(wait, n.Unsettled())
 		}
 		if wait == 0 || m.mergeRequest.real != nil {
 			return nil
 		}
+		if time.Since(began) > 5*time.Second {
+			return errs.New("reading", m.path, errs.ErrConflict, "a program changes a file there all the time")
+		}
 		time.Sleep(wait)
 	}
-}
-
-// maxUnsettled is how long statAll waits until no program changes a real file any more.
-const maxUnsettled = 5 * time.Second
-
-// unsettled returns how long to wait until the file n gets another change time by another change.
-func unsettled(n *diff.Node) time.Duration {
-	if n == nil {
-		return 0
-	}
-	return diff.Unsettled(n.CTime)
 }
 
 // changedSince returns the path of a real file that has changed since statAll read it, or "".

@@ -51,6 +51,11 @@ func TestTheNextSandboxGetsTheContainerThatWaits(t *testing.T) {
 		t.Errorf("the container that waits has the mounts of %s, the host those of %s", got, want)
 	}
 
+	open, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid1.PID), "fd"))
+	if err != nil || len(open) != 4 { // the standard streams and the control socket
+		t.Errorf("the container that waits has the open files %v (%v)", open, err)
+	}
+
 	d.make("t2")
 	r, err := d.try(t.Context(), "POST", "/v1/sandboxes/t2/exec", map[string]any{"command": "echo started; exec sleep 600"}, "Accept", ndjsonType)
 	if err != nil {

@@ -57,7 +57,7 @@ func (c *Pool) Take(socket Socket) *fdsock.Conn {
 		}
 		c.idle = slices.Delete(c.idle, i, i+1)
 		// The socket's inode lives as long as its supervisor, so that no other socket can have its number.
-		// What there is to read, its end or a late message, is no reply to the next command.
+		// A late message, or the end, would be read as the reply to the next command.
 		if ready, err := k.conn.Await(0); err == nil && !ready && os.SameFile(k.to.info, socket.info) {
 			return k.conn
 		}
