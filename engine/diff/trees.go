@@ -42,8 +42,8 @@ type Options struct {
 // again after it: two ticks of the slowest kernel clock (100 Hz) that filesystems use.
 const Racy = 20 * time.Millisecond
 
-// Unsettled returns how long to wait until a file that changes again gets another change time than ctime, its present
-// one; 0 if it does so at once, or if ctime lies in the future.
+// Unsettled returns how long to wait until any further change of a file certainly changes its change time ctime; 0 if
+// that is so now, or if ctime lies in the future.
 func Unsettled(ctime time.Time) time.Duration {
 	most := Racy + vfs.Coarseness(ctime)
 	if left := most - time.Since(ctime); left > 0 && left <= most {
