@@ -176,8 +176,8 @@ func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
 	return p.write(name, x.Bytes(), mtime)
 }
 
-// unreadable returns err, the error of parsing the git index at a path, with the commands that make it one that snapfs
-// reads, if it is split or sparse. worktree is its directory.
+// unreadable returns err, the error of parsing the git index at the path index. For a split or sparse index it adds
+// the command that converts the index into one that snapfs reads. worktree is the directory of the worktree.
 func unreadable(err error, index, worktree string) error {
 	if !errors.Is(err, gitrepo.ErrFormat) {
 		return err
