@@ -113,8 +113,8 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 	return p, nil
 }
 
-// waitForClock waits until any later write to a file gets another change time than those the planner saw: the
-// clocks of filesystems tick every few milliseconds, or seconds.
+// waitForClock waits until any later write to a file gets another change time than those that the planner saw: the
+// clocks of filesystems tick every few milliseconds, or every second.
 func (p *planner) waitForClock() {
 	time.Sleep(diff.Unsettled(p.latest))
 }
