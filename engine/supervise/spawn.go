@@ -114,8 +114,9 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	return sv.SuperviseJob(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD}, nil)
 }
 
-// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another, with a [ahead.Container]
-// that is not nil. After nil, nothing of the sandbox is left in this process; an error may leave something.
+// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another. begun, or nil, may hold
+// the beginning of the container. After nil, nothing of the sandbox is left in this process; an error may leave
+// something.
 func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, begun *ahead.Container) error {
 	name, ready := job.Name, os.NewFile(uintptr(job.Ready), "ready")
 	refuse := func(err error) error {
