@@ -44,8 +44,8 @@ func (t *Tree) Programs(path string) (programs []string) {
 	return programs
 }
 
-// program returns the program at path in the container; the zero value if there is no regular file. A file that it has
-// seen before is read again only if its version is another.
+// program returns the program at path in the container; the zero value if no regular file is there. It reads a file
+// again only if its version has changed.
 func (t *Tree) program(path string) seen {
 	fd := t.openPath(path, true)
 	if fd < 0 {

@@ -24,17 +24,17 @@ func TestDirectoriesAboveAreThoseOfTheKernel(t *testing.T) {
 	in := NewTree(int(root.Fd()))
 	defer in.Close()
 	real := filepath.Join(dir, "proc/file")
-	for _, asked := range []string{real, dir + "/link/../file", dir + "/../" + filepath.Base(dir) + "/link/../../link/../file", "/proc/self/../.." + real} {
-		call := Call{PID: os.Getpid(), Act: Read, Path: filepath.Clean(asked), asked: asked}
+	for _, raw := range []string{real, dir + "/link/../file", dir + "/../" + filepath.Base(dir) + "/link/../../link/../file", "/proc/self/../.." + real} {
+		call := Call{PID: os.Getpid(), Act: Read, Path: filepath.Clean(raw), raw: raw}
 		if got := call.Read(in); got != real {
-			t.Errorf("%s reads %q", asked, got)
+			t.Errorf("%s reads %q", raw, got)
 		}
 		if got := call.Program(in); got != real {
-			t.Errorf("%s executes %q", asked, got)
+			t.Errorf("%s executes %q", raw, got)
 		}
-		call.Act, call.To, call.askedTo = Move, call.Path, asked
+		call.Act, call.To, call.rawTo = Move, call.Path, raw
 		if from, to := call.Moved(in); from != real || to != real {
-			t.Errorf("%s moves %q to %q", asked, from, to)
+			t.Errorf("%s moves %q to %q", raw, from, to)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// waiting starts a waiter, which with keep keeps the right to execute Go code for an hour. It returns the other end of the
-// pipe at which the waiter waits, and the channel with what its next returns.
+// waiting starts a waiter, which with keep retains its processor for an hour. It returns the other end of the pipe at
+// which the waiter waits, and a channel that gets the results of next.
 func waiting(t *testing.T, keep bool) (end *os.File, next chan bool) {
 	t.Helper()
 	r, end, err := os.Pipe()
@@ -28,8 +28,8 @@ func waiting(t *testing.T, keep bool) (end *os.File, next chan bool) {
 	return end, next
 }
 
-// TestWaitingHoldsUpNoCollectionOfGarbage: a waiter that does not give up the right to execute Go code does so for a
-// collection of garbage, which stops all goroutines.
+// TestWaitingHoldsUpNoCollectionOfGarbage: a waiter that retains its processor gives it up for a garbage collection,
+// which stops all goroutines.
 func TestWaitingHoldsUpNoCollectionOfGarbage(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // on one processor a waiter does not keep it
 	end, next := waiting(t, true)
