@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestDirectoriesAboveAreThoseOfTheKernel: ".." after a symbolic link leads above the directory to which the link leads.
+// TestDirectoriesAboveAreThoseOfTheKernel: ".." after a symbolic link leads to the parent of the directory to which
+// the link leads.
 func TestDirectoriesAboveAreThoseOfTheKernel(t *testing.T) {
 	dir := treetest.Dir(t)
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "proc/sub"), 0o755), os.Symlink("proc/sub", filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "proc/file"), nil, 0o755))

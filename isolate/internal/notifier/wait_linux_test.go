@@ -31,13 +31,13 @@ func waiting(t *testing.T, keep bool) (end *os.File, next chan bool) {
 // TestWaitingHoldsUpNoCollectionOfGarbage: a waiter that retains its processor gives it up for a garbage collection,
 // which stops all goroutines.
 func TestWaitingHoldsUpNoCollectionOfGarbage(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // on one processor a waiter does not keep it
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // on a single processor a waiter does not retain it
 	end, next := waiting(t, true)
 	for range 20 {
 		began := time.Now()
 		runtime.GC()
 		if took := time.Since(began); took > time.Minute {
-			t.Fatalf("a collection of garbage took %v", took)
+			t.Fatalf("a garbage collection took %v", took)
 		}
 	}
 	if _, err := end.Write([]byte("x")); err != nil {
@@ -60,8 +60,8 @@ func TestWaitingEndsWithTheFilter(t *testing.T) {
 	}
 }
 
-// TestOneWaiterKeepsTheRight: with as many waiters as processors, each with frequent calls, no other goroutine would run.
-func TestOneWaiterKeepsTheRight(t *testing.T) {
+// TestOneWaiterRetainsItsProcessor: if as many waiters as there are processors did, no other goroutine would run.
+func TestOneWaiterRetainsItsProcessor(t *testing.T) {
 	one, other := newWaiter(-1), newWaiter(-1)
 	one.setKeep(true)
 	other.setKeep(true)
