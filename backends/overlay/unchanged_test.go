@@ -12,7 +12,7 @@ import (
 )
 
 // TestAForkIsKnownToBeUnchangedUntilItChanges changes each of the files that decide whether a fork is unchanged. Cost:
-// 0.06 s for each, since a change just before a look may hide the next one.
+// 0.06 s for each, until its change time has settled.
 func TestAForkIsKnownToBeUnchangedUntilItChanges(t *testing.T) {
 	dir := t.TempDir()
 	record, upper, root := filepath.Join(dir, "record"), filepath.Join(dir, "upper"), filepath.Join(dir, "root")
@@ -54,7 +54,7 @@ func TestAForkIsKnownToBeUnchangedUntilItChanges(t *testing.T) {
 		u.add(fork, seen, upper)
 		for range 2 {
 			if !u.has(fork) || u.has(forkBase{record, "other"}) {
-				t.Fatalf("before a change of %s the fork is not known to be unchanged, or one that was not looked at is", name)
+				t.Fatalf("before a change of %s: the fork is not known to be unchanged, or another comparison is", name)
 			}
 		}
 		must(t, change())

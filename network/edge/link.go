@@ -70,8 +70,8 @@ func (l *link) stop() {
 	}
 }
 
-// deliver handles a packet from inside the sandbox: it refuses echo requests to hosts other than the gateway, and passes
-// other packets to the stack.
+// deliver handles a packet from inside the sandbox: it refuses echo requests to hosts other than the gateway, and
+// passes other packets to the stack.
 func (l *link) deliver(packet []byte) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(buffer.NewViewWithData(packet))})
 	defer pkt.DecRef()
