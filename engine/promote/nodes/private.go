@@ -10,8 +10,8 @@ import (
 )
 
 // IgnoreName is a file with the pattern "*" in each stage, a promotion's private directory of old and new versions. A
-// stage may lie in a git work tree, and stay there for years for an undo. The file hides it from `git status` and `git
-// clean -fd` (gitignore(5)).
+// stage may lie in a git work tree, and stay there for years for an undo. Because of the file, `git status` does not
+// list the stage and `git clean -fd` does not delete it (gitignore(5)).
 const IgnoreName = ".gitignore"
 
 // Ignore creates the file [IgnoreName] in a stage, the open directory dir, unless it exists. name stands for dir in
@@ -42,26 +42,4 @@ func OthersAccess(f *os.File) (path string, mode uint32, mend string, err error)
 		return path, mode, "ls -ld ", nil
 	}
 	return path, mode, "chmod 700 ", nil
-}
-
-// OpenAbove opens the parent directory of the directory root, with O_PATH.
-func OpenAbove(root *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(root.Fd()), "..", vfs.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "..", Err: err}
-	}
-	return os.NewFile(uintptr(fd), ".."), nil
-}
-
-// CheckWritable returns an error matching EROFS if the filesystem or mount of the open directory root is read-only.
-func CheckWritable(root *os.File) error {
-	if unix.Faccessat(int(root.Fd()), ".", unix.W_OK, unix.AT_EACCESS) == unix.EROFS {
-		return &os.PathError{Op: "write", Path: root.Name(), Err: unix.EROFS}
-	}
-	return nil
-}
-
-// Writable reports whether this process may add and remove names in the open directory dir.
-func Writable(dir *os.File) bool {
-	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
 }
