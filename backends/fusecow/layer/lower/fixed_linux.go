@@ -56,7 +56,7 @@ func (x *fixedNames) stat(p string, current func() (vfs.Stat, error)) (vfs.Stat,
 }
 
 // Fixes reports whether the tree always resolves the entry called name in the lower directory dir to its first inode,
-// because [Tree.Hide] got its path with two slashes.
+// because [Tree.Hide] got its path, or one below it, with two slashes.
 func (t *Tree) Fixes(dir *Ref, name string) bool {
 	t.fixed.mu.RLock()
 	defer t.fixed.mu.RUnlock()
