@@ -13,7 +13,7 @@ import (
 // planApproval plans a probe that makes [CarriedPaths] in the workspace args[0]. Only the host can see whether a
 // promotion of them is refused.
 func planApproval(args []string) (attempt, error) {
-	return attempt{"carry files that run by themselves, a link that leads out and a pipe into the workspace", func() outcome {
+	return attempt{"make files that run by themselves, a link that leads out and a pipe in the workspace", func() outcome {
 		for _, name := range CarriedPaths() {
 			path := filepath.Join(args[0], name)
 			err := os.MkdirAll(filepath.Dir(path), 0o755)
