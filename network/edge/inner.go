@@ -25,7 +25,7 @@ type inner struct {
 	end  tcpip.Endpoint
 	wake chan struct{} // gets a value when something may be read, or the deadline has come
 
-	reading sync.Mutex // held while something is read
+	reading sync.Mutex // held by Read
 
 	mu       sync.Mutex // guards the fields below
 	deadline time.Time  // of reading, or zero
@@ -33,7 +33,7 @@ type inner struct {
 	fires    time.Time // when timer fires, or zero: never later than deadline
 }
 
-// newInner returns the connection of end, whose events go to queue.
+// newInner returns the connection of the endpoint end, whose events queue distributes.
 func newInner(queue *waiter.Queue, end tcpip.Endpoint) *inner {
 	c := &inner{TCPConn: gonet.NewTCPConn(queue, end), end: end}
 	var entry waiter.Entry
