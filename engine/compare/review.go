@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/page"
 	"github.com/snapfs/snapfs/engine/diff/patch"
+	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
 // Limit removes from c all changes but those at or below one of paths, which are absolute and clean. Without paths it
@@ -22,9 +23,7 @@ func (c *Changes) Limit(paths []string) {
 	for i, p := range c.Parts {
 		c.Parts[i].Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(ch diff.Change) bool {
 			abs := filepath.Join(p.Root, ch.Path)
-			return !slices.ContainsFunc(paths, func(path string) bool {
-				return abs == path || path == "/" || strings.HasPrefix(abs, path+"/")
-			})
+			return !slices.ContainsFunc(paths, func(path string) bool { return pathlist.Within(abs, path) })
 		})
 	}
 }
