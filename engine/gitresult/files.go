@@ -67,8 +67,8 @@ func nodeOf(st *vfs.Stat) *diff.Node {
 	return n
 }
 
-// setRef plans that the real repository's ref name, a file in dir, has the commit to. dir is relative to the
-// trees.
+// setRef plans that the real repository's ref name, a file in dir, has the commit to. dir is relative to the trees.
+// Errors: errs.ErrExists if git cannot have the ref beside an existing one, such as a/b beside a.
 func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
 	if name != "HEAD" && !gitrepo.ValidRef(name) {
 		return fmt.Errorf("%q is no name for a ref: %w", name, gitrepo.ErrDamaged)
