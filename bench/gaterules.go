@@ -20,7 +20,8 @@ import (
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// ruleChecks returns the checks of what the rules of [tools] and [data] cost, in a sandbox that runs and at its start.
+// ruleChecks returns the checks of the cost of rules in [tools] and [data]: at the start of a sandbox, and while it
+// runs.
 func (r *referee) ruleChecks() []check {
 	return []check{
 		{
@@ -33,7 +34,7 @@ func (r *referee) ruleChecks() []check {
 			name: "an opening for reading inside with readable, beyond one without", limit: 20, held: 60, unit: "µs",
 			measure: r.ruled(jobs.Openings, func(l *lab, dir string, p *catalog.Policy) {
 				p.Data = &catalog.Data{Readable: []string{dir, l.Self}}
-			}, beyond),
+			}, added),
 		},
 		{
 			name: "processor time of `snapfs run -- true` with a rule of [tools] by path, beyond one without", limit: 1, held: 3, unit: "ms",
@@ -54,17 +55,18 @@ secret = ["absent"]
 	}
 }
 
-// ratio and beyond say how the value of a check is made of the times of a job with rules and without, which does one
-// thing many times: as their ratio, or as the difference for one time, in microseconds.
+// ratio returns the value of a check: how many times as long a job takes with rules as without.
 func ratio(with, without []time.Duration) float64 { return timing.Pairs(with, without) }
 
-func beyond(with, without []time.Duration) float64 {
+// added returns the value of a check: how many microseconds longer one opening of a file takes with rules, from the
+// times of [jobs.Openings].
+func added(with, without []time.Duration) float64 {
 	each := (timing.Median(with) - timing.Median(without)) / jobs.Opened
 	return float64(each) / float64(time.Microsecond)
 }
 
-// ruled returns the measuring function of a check: it runs a job in turns in two sandboxes of one workspace, of which one
-// has the rules that limit sets in its policy.
+// ruled returns the measuring function of a check. It runs a job in turns in two sandboxes of one workspace; limit
+// sets the rules in the policy of one of them. value makes the value of the check from the times of both.
 func (r *referee) ruled(job string, limit func(*lab, string, *catalog.Policy), value func(with, without []time.Duration) float64) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		b, err := r.ruledBout(ctx, limit)
@@ -84,8 +86,8 @@ func (r *referee) ruled(job string, limit func(*lab, string, *catalog.Policy), v
 	}
 }
 
-// ruledBout starts a worker in each of two sandboxes of one workspace. The one called inside has the rules that limit sets
-// in its policy. b.back stops and removes all of them.
+// ruledBout starts a worker in each of two sandboxes of one workspace. limit sets rules in the policy of the one
+// called inside. b.back stops the workers, and removes the sandboxes and the workspace.
 func (r *referee) ruledBout(ctx context.Context, limit func(*lab, string, *catalog.Policy)) (_ *bout, err error) {
 	b, dir := &bout{}, filepath.Join(r.overlay.Dir, "ruled")
 	defer func() {
@@ -111,6 +113,7 @@ func (r *referee) ruledBout(ctx context.Context, limit func(*lab, string, *catal
 	return b, r.bothInside(ctx, b, dir)
 }
 
+// bothInside starts the workers of b in the sandboxes plain and ruled of the workspace dir.
 func (r *referee) bothInside(ctx context.Context, b *bout, dir string) (err error) {
 	for name, w := range map[string]**worker{"plain": &b.bare, "ruled": &b.inside} {
 		if *w, err = r.within(ctx, r.e, name, dir); err != nil {
@@ -121,8 +124,8 @@ func (r *referee) bothInside(ctx context.Context, b *bout, dir string) (err erro
 	return nil
 }
 
-// ruledStart returns a function that measures how many milliseconds of processor time `snapfs run` uses beyond one with an
-// empty profile if its profile has these rules.
+// ruledStart returns a function that measures by how many milliseconds of processor time `snapfs run` with these rules
+// in its profile exceeds one with an empty profile.
 func (r *referee) ruledStart(rules string) func(context.Context, *processes) (float64, string, error) {
 	return func(ctx context.Context, p *processes) (float64, string, error) {
 		var files undo.Stack
@@ -132,7 +135,7 @@ func (r *referee) ruledStart(rules string) func(context.Context, *processes) (fl
 				return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return 0, err }}
 			}
 			files.Push("remove the profile", func() error { return os.Remove(file) })
-			return ofProcessor(p.timed(name, "run", "--profile", file, "--", "true"))
+			return inProcessorTime(p.timed(name, "run", "--profile", file, "--", "true"))
 		}
 		m, err := timing.Medians(ctx, r.many(), run("ruled", rules), run("plain", ""))
 		if files.UndoInto(&err); err != nil {
@@ -142,26 +145,26 @@ func (r *referee) ruledStart(rules string) func(context.Context, *processes) (fl
 	}
 }
 
-// ofProcessor returns the operation s, which starts a process and waits for its end, with its processor time in place of
-// how long it took.
-func ofProcessor(s timing.Subject) timing.Subject {
+// inProcessorTime returns the operation s, which starts a process and waits for its end, with its processor time in
+// place of its duration.
+func inProcessorTime(s timing.Subject) timing.Subject {
 	do := s.Do
 	s.Do = func(ctx context.Context) (time.Duration, error) {
-		before, err := ofChildren()
+		before, err := childrenTime()
 		if err != nil {
 			return 0, err
 		}
 		if _, err := do(ctx); err != nil {
 			return 0, err
 		}
-		after, err := ofChildren()
+		after, err := childrenTime()
 		return after - before, err
 	}
 	return s
 }
 
-// ofChildren returns the processor time of the processes that this one has waited for.
-func ofChildren() (time.Duration, error) {
+// childrenTime returns the processor time of all processes that this process has waited for.
+func childrenTime() (time.Duration, error) {
 	var u unix.Rusage
 	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err

@@ -43,7 +43,7 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 // Begin does the same as [Prepare] without a command.
 func Begin(ctx context.Context, spec Spec) (*Prepared, error) { return Prepare(ctx, spec, nil) }
 
-// Equip would create the parts that every container has. A container on macOS has none.
+// Equip does nothing: on macOS a container has no parts to create.
 func (*Prepared) Equip() error { return nil }
 
 // Start creates the container, which runs its commands under sandbox-exec(1), and runs the command.

@@ -121,7 +121,7 @@ func (c *Container) stop(ctx context.Context) (thawer, error) {
 	}
 	err := f.Freeze()
 	if err == nil {
-		// Mostly the processes only wait for a processor; a longer pause would make the caller wait up to twice as long.
+		// Most processes freeze once they get a processor. A longer pause would delay the caller up to twice as long.
 		err = poll.Until(ctx, 50*time.Microsecond, 500*time.Microsecond, f.Frozen)
 	}
 	return f.Thaw, err

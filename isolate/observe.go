@@ -99,8 +99,8 @@ func (c *Container) observeCall(tree *notifier.Tree, call notifier.Call) bool {
 	return o.Path == "" || c.builder.spec.Observe.Call(o)
 }
 
-// observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in
-// the container's tree, and the interpreters that the kernel starts for it. It returns false if the execution must fail.
+// observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in the
+// container's tree, and the interpreters that the kernel starts for it. It returns false if the execution must fail.
 func (c *Container) observeProgram(tree *notifier.Tree, pid int, path string) bool {
 	all := true
 	for _, program := range tree.Programs(path) {

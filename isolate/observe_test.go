@@ -232,7 +232,8 @@ func TestAnObservedContainerEndsAfterItsObserver(t *testing.T) {
 	})
 }
 
-// TestAnObservedCommandIsFoundInPath: a command is found in its PATH, or the error says why not, as without an observer.
+// TestAnObservedCommandIsFoundInPath: a command is found in its PATH, or the error gives the same reason as without an
+// observer.
 func TestAnObservedCommandIsFoundInPath(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		if !Observes() {

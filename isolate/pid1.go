@@ -92,7 +92,7 @@ func (b *builder) serve() {
 	b.Put32(poll+12, unix.POLLIN)
 	b.p1.wakes = launch.Cell(poll + 8)
 
-	// The kernel takes longer to remove an ended process than the report takes, so pid 1 reaps it afterwards.
+	// pid 1 reports an ended process before it reaps it, because reaping takes longer than the report.
 	exited, pid, status, code, _ := b.Message(reportExited, 0)
 	info := b.Take(128) // a siginfo_t: fields at 8, 16 and 24 are the code, the process and its status
 	look := b.Do(unix.SYS_WAITID, launch.Num(unix.P_ALL), launch.Num(0), launch.Num(b.Addr(info)),

@@ -39,9 +39,9 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	return b, nil
 }
 
-// Begin starts the pid 1 of a container, which may wait for long for its sandbox: it enters the cgroups of spec and makes
-// namespaces, but has none of mounts, so that it keeps no filesystem of the host busy. The caller then calls Equip, or
-// Close. The fields of spec, and the errors, are those of [Prepare]. Cost: a third of a container's start.
+// Begin starts the pid 1 of a container long before its sandbox is known. pid 1 enters the cgroups of spec and makes
+// namespaces, but none of mounts, which would keep filesystems of the host busy. The caller then calls Equip or Close.
+// The fields of spec, and the errors, are those of [Prepare]. Cost: a third of a container's start.
 func Begin(ctx context.Context, spec Spec) (*Prepared, error) { return begin(ctx, spec, nil, true) }
 
 // begin starts the pid 1 of a container for Prepare and Begin. waits is set for the latter.
@@ -85,8 +85,8 @@ func begin(ctx context.Context, spec Spec, command *Command, waits bool) (*Prepa
 	return b, nil
 }
 
-// Equip lets pid 1, which waits, create the parts that every container has, as they are on the host now. After an error,
-// such as that pid 1 was killed while it waited, the container is closed.
+// Equip makes the pid 1 that [Begin] started create the parts that every container has, from the host's present state.
+// After an error, for example because pid 1 was killed meanwhile, the container is closed.
 func (p *Prepared) Equip() error {
 	if err := p.container.builder.equip(p.container.pid, p.container.ctl); err != nil {
 		return p.fail(err)

@@ -19,7 +19,7 @@ type execResult struct {
 	dir     string        // the command's working directory
 	paths   []string      // the candidates
 	reached launch.Cell   // 1 once only execve is left
-	looks   []launch.Cell // for each candidate, why it cannot be found, or 0; or no cell
+	looks   []launch.Cell // for each candidate, the error of faccessat, 0 for none; the zero cell if not checked
 	tries   []launch.Cell // execve's error for each candidate, 0 if not tried or successful
 }
 
@@ -149,9 +149,9 @@ func (b *builder) become(c Command) {
 	b.Do(unix.SYS_SETRESUID, launch.Num(c.UID), launch.Num(c.UID), launch.Num(c.UID))
 }
 
-// execute adds, for each path at which the command's program may be inside the container, a system call
-// execve(2) that tries to run it. The first that succeeds ends the tries. Before it comes one that looks whether there
-// is a file, which costs a fraction of an execve in vain, unless the kernel reports each look to the supervisor.
+// execute adds an execve(2) for each path at which the command's program may be inside the container. The first that
+// succeeds ends the tries. For a path of PATH, a cheaper faccessat(2) first checks whether the file exists, unless the
+// supervisor gets a notification of each lookup; with IDs Same it always does, because outcome needs the result.
 func (b *builder) execute(c Command) execResult {
 	b.Stage = "executing the command"
 	l := execResult{name: c.Args[0], dir: c.Dir, reached: b.NewCell(0)}

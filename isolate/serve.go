@@ -41,11 +41,11 @@ func (c *Container) serve() {
 			break
 		}
 		c.handle(r)
-		runtime.Gosched() // receive blocks a processor of the runtime, for which a goroutine may wait that the report woke
+		runtime.Gosched() // let a goroutine run that the report woke, before receive blocks this processor of the runtime
 	}
 	c.end()
 	close(c.done)
-	runtime.Gosched() // let those continue that wait for the end, before the memory is unmapped
+	runtime.Gosched() // let goroutines continue that wait for the end, before the memory is unmapped
 	c.reqMu.Lock()    // another goroutine may still read the cause of a failed request
 	defer c.reqMu.Unlock()
 	c.builder.Free()

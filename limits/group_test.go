@@ -36,7 +36,7 @@ func TestNoLimitsCreateNoCgroup(t *testing.T) {
 	must(t, g.Close(t.Context()))
 }
 
-// TestMemoryLimitBoundsSocketBuffers: the kernel counts them apart in version 1. Cost: 1 s.
+// TestMemoryLimitBoundsSocketBuffers: version 1 has a separate limit for them. Cost: 1 s.
 func TestMemoryLimitBoundsSocketBuffers(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)

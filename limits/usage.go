@@ -68,7 +68,7 @@ func (g *Group) Used() (cpu time.Duration, memory int64) {
 	return cpu, memory
 }
 
-// memoryPeak returns the largest number that memory returned so far, or 0 if it is not known.
+// memoryPeak returns the largest number of bytes that the control group has used at one time, or 0 if it is unknown.
 func (m *member) memoryPeak() int64 {
 	if m.version != 1 {
 		n, _ := m.number("memory.peak")

@@ -94,7 +94,7 @@ type rule struct {
 	terms    Terms
 	http     httprule.Rule // of requests, or the zero value for any protocol
 	scheme   string        // "http", "https", or "" for both; only with http
-	text     string        // without its options, once it is one of Rules; see selector
+	text     string        // the result of selector, set by Rules.add
 }
 
 // A ports is an inclusive range of port numbers that a network rule allows.
@@ -184,7 +184,7 @@ func cutShort(s string) string {
 // add adds the network rule one to r. If r has a rule that differs only in its options, that rule gets the
 // new options, so that no destination is listed twice.
 func (r *Rules) add(one rule) {
-	one.text = one.selector() // for each packet and request that it is compared with
+	one.text = one.selector() // cached for the comparison with each packet and request
 	for i, old := range r.list {
 		if old.terms = one.terms; old == one {
 			r.list[i] = one

@@ -150,8 +150,9 @@ func (r *Rules) Covers(rec *catalog.Record) error {
 	}
 }
 
-// widerRules returns what the policy p of a sandbox allows beyond limit by its secrets, its budget and its rules about
-// programs, files and questions. Rules about programs and files that differ count as wider.
+// widerRules returns in words what the policy p of a sandbox allows beyond limit by secrets, questions about the
+// network, rules about programs and files, and the budget. Rules about programs and files count as wider if they
+// differ.
 func widerRules(p, limit *catalog.Policy) (wider []string) {
 	for _, one := range p.Secrets {
 		if !slices.ContainsFunc(limit.Secrets, func(s catalog.Secret) bool { return sameText(s, one) }) {
@@ -175,7 +176,7 @@ func widerRules(p, limit *catalog.Policy) (wider []string) {
 	return wider
 }
 
-// sameText reports whether two values are the same in a record.
+// sameText reports whether a and b have the same JSON text, in which a record stores them.
 func sameText(a, b any) bool {
 	one, err := json.Marshal(a)
 	other, err2 := json.Marshal(b)

@@ -19,7 +19,7 @@ import (
 // Cost: in proportion to their entries; three system calls for a fork that has not changed since the last call.
 func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	path := b.store.ForkPath(fork)
-	known := forkSince{path, string(base)}
+	known := forkBase{path, string(base)}
 	return func(yield func(snapshot.Candidate, error) bool) {
 		if !b.unchanged.has(known) {
 			b.listBetween(base, string(fork), path, yield)
@@ -42,15 +42,15 @@ func (b *backend) listBetween(base snapshot.ID, id, path string, yield func(snap
 		yield(snapshot.Candidate{}, fail("comparing", string(base), err))
 		return
 	}
-	record, settled := see(path) // before it is read
+	record, settled := statSettled(path) // before the record is read
 	to, err := store.Find(id, path)
 	if err != nil {
 		yield(snapshot.Candidate{}, fail("comparing", id, err))
 		return
 	}
-	upper, seen, changed := b.store.TreePath(to.Upper), []sight(nil), false
+	upper, seen, changed := b.store.TreePath(to.Upper), []fileState(nil), false
 	if settled = settled && to.Fork; settled {
-		seen, settled = see(upper, diff.Topmost(b.treesOf(&from), to.Tree))
+		seen, settled = statSettled(upper, diff.Topmost(b.treesOf(&from), to.Tree))
 	}
 	err = b.listChanges(&from, &to, func(c snapshot.Candidate, err error) bool {
 		changed = true
@@ -61,7 +61,7 @@ func (b *backend) listBetween(base snapshot.ID, id, path string, yield func(snap
 		return
 	}
 	if settled && !changed {
-		b.unchanged.add(forkSince{path, string(base)}, append(record, seen...), upper)
+		b.unchanged.add(forkBase{path, string(base)}, append(record, seen...), upper)
 	}
 }
 

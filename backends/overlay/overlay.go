@@ -66,7 +66,7 @@ type backend struct {
 	projects  quota.Projects
 	locked    bool // see privilege
 	served    LowerServer
-	unchanged unchangedForks // saves time only
+	unchanged unchangedForks // a cache
 }
 
 func (b *backend) Facts() snapshot.Facts {

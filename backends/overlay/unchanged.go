@@ -11,37 +11,38 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// An unchangedForks remembers forks that had no change when their changes were last listed. After each command the
-// supervisor of a sandbox lists the changes of all its trees, most of which no command ever changes.
+// An unchangedForks remembers forks that had no change when their changes were last listed. After each command a
+// supervisor lists the changes of all trees of its sandbox, and most commands change few of them.
 type unchangedForks struct {
 	mu sync.Mutex
-	of map[forkSince][]sight
+	of map[forkBase][]fileState
 }
 
-// A forkSince is a fork, by the path of its record, and the snapshot with which it is compared.
-type forkSince struct{ record, base string }
+// A forkBase identifies a comparison: of a fork, by the path of its record, with the snapshot base.
+type forkBase struct{ record, base string }
 
-// A sight is a file as it was seen.
-type sight struct {
+// A fileState is a path with the attributes that the file there had at some moment.
+type fileState struct {
 	path string
 	st   vfs.Stat
 }
 
-// see returns the files at paths as they are now. ok is false if one cannot be seen, or has changed so short a time
-// ago that its change time may not tell the next change.
-func see(paths ...string) (all []sight, ok bool) {
+// statSettled returns the attributes of the files at paths. ok is false if one cannot be read, or has changed so
+// recently that its next change may leave the same change time.
+func statSettled(paths ...string) (all []fileState, ok bool) {
 	for _, path := range paths {
 		st, err := vfs.Lstat(unix.AT_FDCWD, path)
 		if err != nil || !st.Settled(time.Now()) {
 			return nil, false
 		}
-		all = append(all, sight{path, st})
+		all = append(all, fileState{path, st})
 	}
 	return all, true
 }
 
-// has reports whether the fork is known to be unchanged: nothing has changed what was seen then.
-func (u *unchangedForks) has(fork forkSince) bool {
+// has reports whether the fork is known to be unchanged: add was called for it, and the files of that call have not
+// changed since. Cost: a system call for each of the files.
+func (u *unchangedForks) has(fork forkBase) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	seen, ok := u.of[fork]
@@ -55,16 +56,17 @@ func (u *unchangedForks) has(fork forkSince) bool {
 	return ok
 }
 
-// add notes that a fork had no change after seen was seen: its record, its upper layer and the root of the base. A
-// change anywhere in an upper layer without entries makes an entry in it.
-func (u *unchangedForks) add(fork forkSince, seen []sight, upper string) {
+// add notes that a fork has no change. seen are the states, read before that was found, of its record, its upper layer
+// and the root of the base: any change of the fork changes one of them, as long as the upper layer has no entries. If
+// it has some, add does nothing.
+func (u *unchangedForks) add(fork forkBase, seen []fileState, upper string) {
 	if !isEmpty(upper) {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.of == nil {
-		u.of = map[forkSince][]sight{}
+		u.of = map[forkBase][]fileState{}
 	}
 	u.of[fork] = seen
 }

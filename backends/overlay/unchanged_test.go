@@ -12,7 +12,7 @@ import (
 )
 
 // TestAForkIsKnownToBeUnchangedUntilItChanges changes each of the files that decide whether a fork is unchanged. Cost:
-// 0.06 s for each, since a change just before a look may hide the next one.
+// 0.06 s for each, until its change time has settled.
 func TestAForkIsKnownToBeUnchangedUntilItChanges(t *testing.T) {
 	dir := t.TempDir()
 	record, upper, root := filepath.Join(dir, "record"), filepath.Join(dir, "upper"), filepath.Join(dir, "root")
@@ -20,11 +20,11 @@ func TestAForkIsKnownToBeUnchangedUntilItChanges(t *testing.T) {
 		must(t, err)
 	}
 	var u unchangedForks
-	fork := forkSince{record, "base"}
+	fork := forkBase{record, "base"}
 	if u.has(fork) {
 		t.Error("a fork that was never looked at is unchanged")
 	}
-	if _, ok := see(record, upper, root); ok {
+	if _, ok := statSettled(record, upper, root); ok {
 		t.Error("files that have just changed are settled")
 	}
 	for name, change := range map[string]func() error{
@@ -46,15 +46,15 @@ func TestAForkIsKnownToBeUnchangedUntilItChanges(t *testing.T) {
 		_ = os.Remove(filepath.Join(upper, "new"))
 		_ = os.Rename(record+".gone", record)
 		must(t, os.Chmod(root, 0o755))
-		var seen []sight
+		var seen []fileState
 		must(t, poll.Until(t.Context(), time.Millisecond, time.Millisecond, func() (ok bool, _ error) {
-			seen, ok = see(record, upper, root)
+			seen, ok = statSettled(record, upper, root)
 			return ok, nil
 		}))
 		u.add(fork, seen, upper)
 		for range 2 {
-			if !u.has(fork) || u.has(forkSince{record, "other"}) {
-				t.Fatalf("before a change of %s the fork is not known to be unchanged, or one that was not looked at is", name)
+			if !u.has(fork) || u.has(forkBase{record, "other"}) {
+				t.Fatalf("before a change of %s: the fork is not known to be unchanged, or another comparison is", name)
 			}
 		}
 		must(t, change())

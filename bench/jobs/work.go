@@ -73,6 +73,7 @@ const Openings = "openings"
 // Opened is how many times the job [Openings] opens a file.
 const Opened = 2_000
 
+// executions executes true(1) [Executed] times, one after another.
 func executions(ctx context.Context, dir string) error {
 	for range Executed {
 		if err := program("/usr/bin/true")(ctx, dir); err != nil {
@@ -82,7 +83,7 @@ func executions(ctx context.Context, dir string) error {
 	return nil
 }
 
-// openings opens the file go.mod of the module in dir.
+// openings opens the file go.mod of the module in dir [Opened] times.
 func openings(_ context.Context, dir string) error {
 	path := filepath.Join(dir, "module", "go.mod")
 	for range Opened {

@@ -43,8 +43,7 @@ type Lab struct {
 	Tree func(context.Context) (string, error)
 }
 
-// Checks returns the checks of requests through a sandbox's proxy. One measurement is for all of them, and takes about
-// 10 s.
+// Checks returns the checks of requests through a sandbox's proxy. They share one measurement, which takes about 10 s.
 func (l Lab) Checks() []timing.Check {
 	m := &measurements{lab: l}
 	return []timing.Check{
@@ -53,7 +52,7 @@ func (l Lab) Checks() []timing.Check {
 	}
 }
 
-// measurements are those made so far, for all checks.
+// measurements are all measurements so far, which the checks share.
 type measurements struct {
 	lab Lab
 	all []measurement
@@ -74,8 +73,8 @@ type rates struct {
 	Processor time.Duration
 }
 
-// check returns the function of a check, which judges a measurement. Each further call judges another measurement, which
-// it makes unless another check has.
+// check returns the measuring function of a check. judge makes the value and its explanation from a measurement. Each
+// call of the function judges the next measurement, and makes it unless another check has.
 func (m *measurements) check(judge func(measurement) (float64, string)) func(context.Context) (float64, string, error) {
 	next := 0
 	return func(ctx context.Context) (float64, string, error) {
@@ -92,18 +91,20 @@ func (m *measurements) check(judge func(measurement) (float64, string)) func(con
 	}
 }
 
+// adds returns by how many milliseconds the proxy delays a request, and an explanation.
 func (m measurement) adds() (float64, string) {
 	added := m.inside.Median - m.direct.Median
 	return added.Seconds() * 1000, fmt.Sprintf("%s from a sandbox through its proxy, %s directly, %s through nginx", timing.Ms(m.inside.Median), timing.Ms(m.direct.Median), timing.Ms(m.nginx.Median))
 }
 
+// throughput returns the rate of requests through nginx relative to the one through the proxy, and an explanation.
 func (m measurement) throughput() (float64, string) {
 	detail := fmt.Sprintf("%.0f a second from a sandbox through its proxy, %.0f through nginx, %.0f directly, on %d connections; processor time of client and proxy %s, %s and %s for a request",
 		m.inside.Second, m.nginx.Second, m.direct.Second, connections, timing.Ms(m.inside.Processor), timing.Ms(m.nginx.Processor), timing.Ms(m.direct.Processor))
 	return m.nginx.Second / m.inside.Second, detail
 }
 
-// measure measures all three ways.
+// measure measures requests by all three ways.
 func (l Lab) measure(ctx context.Context) (m measurement, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(l.State), "proxied-")
 	if err != nil {

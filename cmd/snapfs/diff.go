@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/spf13/cobra"
 )
 
@@ -308,7 +309,7 @@ func startingPoint(workspace string) string {
 	if err == nil {
 		cwd, err = filepath.EvalSymlinks(cwd)
 	}
-	if err == nil && within(cwd, workspace) {
+	if err == nil && pathlist.Within(cwd, workspace) {
 		return cwd
 	}
 	return workspace
@@ -317,16 +318,11 @@ func startingPoint(workspace string) string {
 // throughLinks resolves the symbolic links in all elements of path but the last. It returns the result if
 // that lies in the workspace, otherwise path.
 func throughLinks(path, workspace string) string {
-	if within(path, workspace) {
+	if pathlist.Within(path, workspace) {
 		return path
 	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && within(dir, workspace) {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && pathlist.Within(dir, workspace) {
 		return filepath.Join(dir, filepath.Base(path))
 	}
 	return path
-}
-
-// within reports whether path is the directory dir or lies in it; both must be clean absolute paths.
-func within(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }

@@ -54,13 +54,13 @@ func execute(args []string) int {
 // catchSignals returns a context that ends at the first SIGINT, SIGTERM or SIGHUP, and a channel with each of
 // these signals, for a command to which snapfs passes them on (see [app.terminal]). The channel exists as long as
 // the context: a signal that comes while the command is still being prepared would otherwise end nothing at all.
-// restore lets the next signal end the program. Until catching is closed, the first signal ends it.
+// restore lets the next signal end the program. Until catching is closed, the first signal ends the program, too.
 func catchSignals() (ctx context.Context, signals chan os.Signal, restore func(), catching chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 16)
 	signals, catching = make(chan os.Signal, 16), make(chan struct{})
 	go func() {
-		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // the runtime changes threads twice for each
+		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // slow: the runtime switches threads twice for each
 		close(catching)
 		for s := range caught {
 			select {

@@ -129,7 +129,7 @@ func checkHidden(hide []string, workspace, start string) error {
 		return err
 	}
 	for _, p := range hide {
-		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
+		if real, err := realDirectory(p); err == nil && (pathlist.Within(start, real) || pathlist.Within(workspace, real)) {
 			return usageError(fmt.Errorf("%s contains the workspace and cannot be hidden", pathlist.Printable(p)))
 		}
 	}

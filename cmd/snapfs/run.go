@@ -83,7 +83,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer report.Close()
-	search := hostfs.SearchSecrets() // while this goroutine does what needs no other
+	search := hostfs.SearchSecrets() // in the background of the next steps
 	tty := r.a.terminal(false)
 	req, dir, err := r.flags.request(ctx, r.a)
 	if err != nil {

@@ -257,8 +257,8 @@ func TestNoCommitBringsAKey(t *testing.T) {
 	}
 }
 
-// TestNobodyInsideGetsTheKey: an agent that was told to bring the key out tries more than forty ways, here and by a fork,
-// a snapshot, a promotion, a commit and the records.
+// TestNobodyInsideGetsTheKey: an agent with the task to get the key out tries more than forty ways, here and by a
+// fork, a snapshot, a promotion, a commit and the records.
 func TestNobodyInsideGetsTheKey(t *testing.T) {
 	if n := strings.Count(waysToGetTheKey, "\n") - 1; n < 40 {
 		t.Errorf("the script has %d ways to get the key, want 40", n)

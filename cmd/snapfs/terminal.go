@@ -29,7 +29,7 @@ type terminal struct {
 	// signals receives the signals sent to snapfs, from the start of the program, so that none
 	// is lost.
 	signals chan os.Signal
-	// catching is closed when snapfs catches all signals that the command may get.
+	// catching is closed once snapfs catches all signals that it passes on to the command.
 	catching chan struct{}
 	// foreground is set while ownPTY is and the command runs.
 	foreground *foreground
@@ -42,7 +42,7 @@ type terminal struct {
 func (a *app) terminal(outlives bool) *terminal {
 	u := a.ui
 	t := &terminal{ui: u, outlives: outlives, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: a.signals, catching: make(chan struct{})}
-	go func() { // the runtime changes threads twice for each signal
+	go func() { // slow: the runtime switches threads twice for each signal
 		defer close(t.catching)
 		// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
 		// snapfs before it has decided on the sandbox.
@@ -119,7 +119,7 @@ func (t *terminal) size() engine.Size {
 // follow passes signals, keys and output between the person and the command p until wait returns.
 func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (st engine.Status, err error) {
 	ctx = context.WithoutCancel(ctx)                                    // the signals that would end it are the command's
-	defer time.AfterFunc(sameSignal, func() { signal.Stop(t.signals) }) // one that was meant for the command may come late
+	defer time.AfterFunc(sameSignal, func() { signal.Stop(t.signals) }) // a late signal is still the command's
 	if t.feed != nil {
 		defer t.feed.end()
 	}

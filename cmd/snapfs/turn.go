@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/agenthook"
 )
@@ -26,7 +27,7 @@ func (a *app) undoTurn(ctx context.Context, e *engine.Engine, args []string) err
 			return err
 		}
 		for _, l := range agenthook.Leases(e) {
-			if len(l.Checkpoints) > 1 && (slices.Contains(here, l.Workspace) || within(dir, l.View)) {
+			if len(l.Checkpoints) > 1 && (slices.Contains(here, l.Workspace) || pathlist.Within(dir, l.View)) {
 				name = l.Sandbox
 				break
 			}

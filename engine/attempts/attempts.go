@@ -96,7 +96,7 @@ type Log struct {
 
 	looking   sync.Mutex
 	exist     map[string]bool // which of these paths the host has, by path; only those that were asked for
-	forbidden map[string]bool // whether each of these programs is refused, by path
+	forbidden map[string]bool // the results of refused, by path
 
 	mu       sync.Mutex
 	list     []Attempt
@@ -291,7 +291,7 @@ func (l *Log) hiddenAt(path string) string {
 }
 
 // refused reports whether the profile of the sandbox forbids executing a program. program is its path after
-// symbolic links. It looks at the rules once for each of the first maxPrograms programs.
+// symbolic links. It caches the results for the first maxPrograms programs.
 func (l *Log) refused(program string) bool {
 	l.looking.Lock()
 	is, known := l.forbidden[program]
@@ -311,7 +311,7 @@ func (l *Log) refused(program string) bool {
 	return is
 }
 
-// forbids is refused for a program that was not executed before.
+// forbids compares a program with the rules of the profile, for refused.
 func (l *Log) forbids(program string) bool {
 	if l.ruleOf(program, l.deny) != "" {
 		return true

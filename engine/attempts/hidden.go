@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
-	known "github.com/snapfs/snapfs/engine/hostfs/places"
+	hostplaces "github.com/snapfs/snapfs/engine/hostfs/places"
 )
 
 // A HiddenPath is a path that a command mentions, and that its sandbox hides, which may be why the command failed.
@@ -78,12 +78,12 @@ func (p Places) holding(path string) string {
 // sandbox, one for each place. It is for a command that failed without being observed. It finds no program that
 // opens a hidden file without mentioning it, and no path that leads to a hidden one by a symbolic link of the
 // command's. It cannot know whether the command failed for the path. A command that changes the accounts of the machine
-// mentions [known.ShadowFile].
+// mentions [hostplaces.ShadowFile].
 func (m Mentions) Hidden(places Places) []HiddenPath {
 	var hidden []HiddenPath
 	paths := m.paths()
 	if m.changesAccounts() {
-		paths = append(paths, known.ShadowFile)
+		paths = append(paths, hostplaces.ShadowFile)
 	}
 	for _, path := range paths {
 		place := places.holding(path)
@@ -98,7 +98,7 @@ func (m Mentions) Hidden(places Places) []HiddenPath {
 }
 
 // accountPrograms are the programs that write the files of accounts and groups with hashes of passwords, such as
-// [known.ShadowFile]. When they cannot write a file, they do not always print its path.
+// [hostplaces.ShadowFile]. When they cannot write a file, they do not always print its path.
 var accountPrograms = []string{
 	"useradd", "userdel", "usermod", "adduser", "deluser", "groupadd", "groupdel", "groupmod", "addgroup", "delgroup", "passwd", "chpasswd", "chage", "newusers",
 	"gpasswd", "pwconv", "grpconv", "systemd-sysusers",

@@ -211,11 +211,11 @@ func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
 	return n, why, err
 }
 
-// mapped is why the original of a file is not known although its change time is older than the base.
+// mapped is the reason why the original of a file is unknown although its change time is older than the base.
 const mapped = "a program has the real file mapped in memory, which can change it without a trace"
 
-// isMapped reports whether a program may change the real file at path through memory. It returns false for a file that
-// this user may not read.
+// isMapped reports whether a program may change the real file at path through a memory mapping, see [vfs.IsMapped]. It
+// returns false for a file that this user may not read.
 func (b *LiveBase) isMapped(path string) bool {
 	f, err := b.Real.Open(path)
 	if err != nil {

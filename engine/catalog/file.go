@@ -41,10 +41,13 @@ func ReplaceFile(path string, data []byte, stable bool) error {
 	return replaceFile(path, data, to)
 }
 
-// ReplaceQuickly replaces a file as [ReplaceFile] does without stable, but a power loss within the next seconds may leave
-// the file empty. Only one process may replace the file at once, such as the one with a sandbox's lock. Where a new file
-// replaces another one by rename(2), ext4 begins to write it to the disk at once (mount option auto_da_alloc, ext4(5)),
-// for which the caller would wait behind other writes; where the names are exchanged, it does not.
+// ReplaceQuickly replaces the file path by one with the content data, as [ReplaceFile] does without stable, but
+// without starting a write to the disk: after a power loss within the next seconds the file may be empty. The caller
+// must hold a lock that excludes other writers of the file, such as the lock of a sandbox. After another error the
+// file has its old or its new content.
+//
+// ReplaceQuickly exchanges the names of the old and the new file. A rename(2) over the old file would make ext4 begin
+// to write the new one at once (mount option auto_da_alloc, ext4(5)), and the caller would wait behind other writes.
 func ReplaceQuickly(path string, data []byte) error {
 	tmp := newName(path)
 	err := write(tmp, data, visible)

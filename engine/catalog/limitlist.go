@@ -103,7 +103,7 @@ func (l *Limits) Fields() []Limit {
 	}
 }
 
-// Texts returns the limits that are set as texts by name, such as "memory": "1G".
+// Texts returns the limits that are set, as texts by name, such as "memory": "1G".
 func (l *Limits) Texts() map[string]string {
 	texts := map[string]string{}
 	for _, f := range l.Fields() {

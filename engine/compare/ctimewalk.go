@@ -77,11 +77,11 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 	return walkSince(ctx, dir, since, skip, threads)
 }
 
-// A threadsKey is the key of the number of threads of a walk in its context.
+// A threadsKey is the context key of the number of threads that a walk may use.
 type threadsKey struct{}
 
-// sparing returns a context whose walks leave a processor to others. What a caller does meanwhile, such as a checkpoint,
-// waits for other processes, which would otherwise wait for a processor.
+// sparing returns a context in which [changedSince] leaves one processor free. Work beside the walk, such as a
+// checkpoint, waits for other processes, which need a processor.
 func sparing(ctx context.Context) context.Context {
 	return context.WithValue(ctx, threadsKey{}, max(1, min(walkThreads, runtime.GOMAXPROCS(0)-1)))
 }

@@ -42,8 +42,8 @@ type Options struct {
 // again after it: two ticks of the slowest kernel clock (100 Hz) that filesystems use.
 const Racy = 20 * time.Millisecond
 
-// Unsettled returns how long to wait until the file n, if it changes again, gets another change time than its present
-// one; 0 if it does so at once, if that lies in the future, and if n is nil.
+// Unsettled returns how long to wait until any further change of the file n certainly changes its change time; 0 if that
+// is so now, if the change time lies in the future, and if n is nil.
 func (n *Node) Unsettled() time.Duration {
 	if n == nil {
 		return 0

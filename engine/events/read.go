@@ -33,8 +33,8 @@ func Follow(ctx context.Context, state string, after uint64, yield func(Event) e
 	return follow(ctx, state, after, yield, func() {})
 }
 
-// FollowEvery follows the events as [Follow] does, but lets at least the time pause pass between two looks at the stream,
-// for a reader that has no hurry: it then costs the same however many events come.
+// FollowEvery follows the events as [Follow] does, but waits at least the time pause between two reads of the stream,
+// so that many events wake the reader no more often than few.
 func FollowEvery(ctx context.Context, state string, after uint64, pause time.Duration, yield func(Event) error) error {
 	return follow(ctx, state, after, yield, func() { poll.Sleep(ctx, pause) })
 }

@@ -67,8 +67,8 @@ func nodeOf(st *vfs.Stat) *diff.Node {
 	return n
 }
 
-// setRef plans that the real repository's ref name, a file in dir, has the commit to. dir is relative to the
-// trees.
+// setRef plans that the real repository's ref name, a file in dir, has the commit to. dir is relative to the trees.
+// Errors: errs.ErrExists if git cannot have the ref beside an existing one, such as a/b beside a.
 func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
 	if name != "HEAD" && !gitrepo.ValidRef(name) {
 		return fmt.Errorf("%q is no name for a ref: %w", name, gitrepo.ErrDamaged)
@@ -176,8 +176,8 @@ func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
 	return p.write(name, x.Bytes(), mtime)
 }
 
-// unreadable returns err, the error of parsing the git index at a path, with the commands that make it one that snapfs
-// reads, if it is split or sparse. worktree is its directory.
+// unreadable returns err, the error of parsing the git index at the path index. For a split or sparse index it adds
+// the command that converts the index into one that snapfs reads. worktree is the directory of the worktree.
 func unreadable(err error, index, worktree string) error {
 	if !errors.Is(err, gitrepo.ErrFormat) {
 		return err

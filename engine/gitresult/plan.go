@@ -172,9 +172,9 @@ func (p *Result) store(m *Moved, why string) error {
 	return p.setRef(p.repo.dir, name, m.Mine)
 }
 
-// setAside plans another ref for the commit that the stored ref name has, unless the new commit to contains it: a
-// sandbox that was removed since, with the same name, may have stored it there, and the repository may have no other
-// ref to it. It returns the other ref's name, or "".
+// setAside plans a second ref for the commit at which the stored ref name is now, unless the new commit to contains
+// that commit, and returns the second ref's name, or "". A removed sandbox of the same name may have stored the
+// commit, and no other ref of the repository may lead to it.
 func (p *Result) setAside(name string, to gitrepo.ID) (string, error) {
 	before := p.repo.realRefs[name]
 	if before.Zero() || before == to {
@@ -184,7 +184,7 @@ func (p *Result) setAside(name string, to gitrepo.ID) (string, error) {
 		return "", err
 	}
 	rel, err := gitrepo.Relate(gitrepo.FromBoth(p.repo.real, p.repo.mine), before, to)
-	if err == nil && len(rel.Bases) == 1 && rel.Bases[0] == before { // an error says that it is no commit, but a tag
+	if err == nil && len(rel.Bases) == 1 && rel.Bases[0] == before { // an error: before is a tag and no commit
 		return "", nil
 	}
 	aside := name + "-" + before.Short()

@@ -51,7 +51,7 @@ func isOwnName(rel string) bool {
 // Split separates the changes of files that only git writes from all others, which it returns as rest. repos
 // are the repositories with such files, as paths relative to the directory, sorted. A repository that only
 // the sandbox or only the real tree has is not among them, and its files stay in rest. So do those of a
-// repository in a format that snapfs does not read, which problems names, except that no object of it is deleted: the
+// repository in a format that snapfs does not read, which problems names. The deletions of its objects are dropped: the
 // real repository may need by now what the sandbox's garbage collection removed.
 func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems []string) {
 	known := map[string]bool{}

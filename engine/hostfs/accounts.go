@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// redactedFiles is how many of places.HashFiles, from the first on, a sandbox sees without the hashes. The others are empty.
+// redactedFiles is how many of [places.HashFiles], from the first on, a sandbox sees without the hashes. It sees the
+// others empty.
 const redactedFiles = 2
 
 // hasHashes reports whether the file of the host at path has hashes of passwords, so that root's sandboxes see it empty
@@ -31,8 +32,8 @@ func ExposeFlag(place string) string {
 	return place
 }
 
-// exposed returns expose, the paths that a policy exposes. If [places.ShadowFile] is among them, or below one of them, it adds
-// the other files with hashes of passwords.
+// exposed returns expose, the paths that a policy exposes. If [places.ShadowFile] is among them, or below one of them,
+// it adds the other files with hashes of passwords.
 func exposed(expose []string) []string {
 	if slices.ContainsFunc(expose, func(x string) bool { return Within(places.ShadowFile, x) }) {
 		return slices.Concat(expose, places.HashFiles)

@@ -94,7 +94,7 @@ func allowed(dir string, names, show []string) []string {
 // hideLater makes the live trees among mounts, which show the real files, hide the names in missing as soon as they
 // exist. trees are those of the sandbox, points the mounts of the host, and host looks up its paths. A mask covers each
 // path in hide; below the mask hideLater puts an empty stand-in, so that no rename in an earlier command leads to the
-// masked file. fixed are other paths at which something is mounted.
+// masked file. fixed are the other paths at which something is mounted.
 //
 // hideLater returns the paths to mask. It leaves out the machine's empty files and directories where the tree can hide
 // what the host writes later: packages that root installs in the sandbox make files there, such as a key in

@@ -17,7 +17,7 @@ import (
 type lookupCache struct {
 	stats map[string]lookup
 	dirs  map[string]string // each directory that was resolved, with its path without links; "" if it does not exist
-	seen  map[string]bool   // directories that the search for secrets has seen
+	seen  map[string]bool   // directories that the search for secrets has found
 }
 
 // A lookup is the result of lstat(2) for one path of the host.
@@ -26,7 +26,7 @@ type lookup struct {
 	err error
 }
 
-// newLookupCache returns a lookupCache that need not look up those of dirs, which are directories.
+// newLookupCache returns an empty lookupCache. It does not look up dirs, which are known to be directories.
 func newLookupCache(dirs ...string) *lookupCache {
 	l := &lookupCache{stats: map[string]lookup{}, dirs: map[string]string{}, seen: make(map[string]bool, len(dirs))}
 	for _, dir := range dirs {
@@ -35,8 +35,8 @@ func newLookupCache(dirs ...string) *lookupCache {
 	return l
 }
 
-// lstat returns the attributes of the file at path, and does not follow a symbolic link there. Of a directory that the
-// search for secrets has seen it returns the file type only.
+// lstat returns the attributes of the file at path, and does not follow a symbolic link there. Of a directory in
+// seen it returns the file type only.
 func (l *lookupCache) lstat(path string) (vfs.Stat, error) {
 	if l.seen[path] {
 		return vfs.Stat{Mode: unix.S_IFDIR}, nil

@@ -24,17 +24,17 @@ type Request struct {
 	// Admission are the conditions under which the sandbox starts, such as waiting for a slot.
 	Admission admission.Options
 
-	// Search is a search for secrets that the caller has started, or nil. engine.Run uses it if it is recent.
+	// Search is a search for secrets that the caller has started, or nil. See FreshSearch.
 	Search *Search
 
 	// limitAt is the required limit place, see Choose.
-	limitAt string // the required limit place, see Choose
+	limitAt string
 	// Fill writes content into the forks before the sandbox is visible to other commands. It
 	// may be nil, is called at most once, and may take long.
 	Fill func(ctx context.Context, rec *catalog.Record) error
 }
 
-// FreshSearch returns r.Search, or a new search if there is none or if it is older than freshTime.
+// FreshSearch returns r.Search, or starts a new search if there is none or if it is older than freshTime.
 func (r *Request) FreshSearch() *Search {
 	if r.Search == nil || time.Since(r.Search.began) > freshTime {
 		return SearchSecrets()
@@ -42,6 +42,6 @@ func (r *Request) FreshSearch() *Search {
 	return r.Search
 }
 
-// freshTime bounds the time from the beginning of a search for secrets to the start of the sandbox that hides what it
-// found. A request that waits for capacity takes longer.
+// freshTime bounds the time from the beginning of a search for secrets to the start of the sandbox that hides the
+// found paths. A request that waits for capacity exceeds it.
 const freshTime = 50 * time.Millisecond

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A sandbox that waited for capacity hides what is a secret now, and not what was one when its request came.
+// A sandbox that waited for capacity hides the secrets of its start, and not those of its request.
 func TestAnOldSearchIsNotUsed(t *testing.T) {
 	recent, old := SearchSecrets(), SearchSecrets()
 	old.began = time.Now().Add(-2 * freshTime)

@@ -24,7 +24,7 @@ type search struct {
 	// does not exist. unsure are paths that do not exist either, or are links to nothing, or files.
 	found, unsure []string
 	missing       []absentNames
-	dirs          []string // the directories among found and above them that the search has seen, none of them a link
+	dirs          []string // the directories among found and above them; none is a link
 }
 
 // absentNames are names of possible secrets that do not exist yet in the directory dir, which does exist. A
@@ -67,7 +67,7 @@ func (s *search) look(dir string, names []string) {
 	for _, e := range entries {
 		rest, is := pathlist.Below(names, e.Name())
 		if is || any || len(rest) > 0 {
-			s.meet(filepath.Join(dir, e.Name()), is || any, e.IsDir())
+			s.record(filepath.Join(dir, e.Name()), is || any, e.IsDir())
 		}
 		for _, deeper := range [][]string{rest, every} {
 			if len(deeper) > 0 {
@@ -80,8 +80,8 @@ func (s *search) look(dir string, names []string) {
 	}
 }
 
-// meet adds path, an entry of a directory that was listed, to found if it is hidden, and to dirs if it is a directory.
-func (s *search) meet(path string, isHidden, isDir bool) {
+// record adds path, an entry of a listed directory, to found if it is hidden, and to dirs if it is a directory.
+func (s *search) record(path string, isHidden, isDir bool) {
 	if isHidden {
 		s.found = append(s.found, path)
 	}

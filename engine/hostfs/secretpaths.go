@@ -28,8 +28,8 @@ func PlacesOfSecrets() (paths []string) {
 	return paths
 }
 
-// placesOfMachine returns the places of the machine, without a leading slash, that are hidden from a sandbox of this user,
-// sorted. There is another search for logs.
+// placesOfMachine returns the sorted places of the machine, without a leading slash, that sandboxes of this user do
+// not see. They do not include logs, which the function logs finds.
 func placesOfMachine() []string {
 	if Privileged() {
 		return places.All

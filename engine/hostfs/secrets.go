@@ -25,8 +25,8 @@ import (
 
 // SecretPaths are the paths of a machine's secrets that a sandbox must not see: those in home directories
 // (people) and those of the machine itself. missing are places that do not exist, each up to its first
-// element that does not. unsure are other places that do not exist, and may be links to nothing. dirs are directories that
-// the search has seen.
+// element that does not. unsure are other places that do not exist, and may be links to nothing. dirs are the
+// directories that the search has found.
 type SecretPaths struct {
 	people, machine, unsure []string
 	missing                 []absentNames

@@ -131,7 +131,7 @@ func SecretVariable(name, value string) bool {
 }
 
 // credentialIn reports whether the value of a variable holds a credential: a URL like scheme://user@host,
-// except git@, which is no secret, a setting like password=x, or a token that its beginning identifies.
+// except git@, which is no secret, a setting like password=x, or a token with a known prefix.
 func credentialIn(value string) bool {
 	if strings.Contains(value, "://") {
 		for rest := value; ; {

@@ -8,12 +8,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// refusedResult is the name, in an event that the policy of a sandbox refused something, of a refused promotion.
+// refusedResult is the Name of an AccessRefused event about a refused promotion.
 const refusedResult = "result"
 
-// Announce adds an event to the state directory's event log if err, with which a promotion of the sandbox rec ended, is
-// an errs.ErrDenied: the result has content that may not leave the sandbox. The event has the paths that err names, and
-// the reason for the first. For another err it adds none. It returns err.
+// Announce returns err, the error of a promotion of the sandbox rec. If err is an errs.ErrDenied, because the result
+// has content that may not leave the sandbox, Announce first appends an event to log, with the paths that err names
+// and the reason for the first of them.
 func Announce(rec *catalog.Record, log *events.Log, err error) error {
 	var refused *errs.Error
 	if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &refused) {

@@ -67,9 +67,9 @@ func dataNotHeld(d *catalog.Data) (list []string) {
 		list = append(list, "data.read-only: a pattern holds for the files that match it when the sandbox starts, and not for later ones")
 	}
 	if d.Recorded != nil {
-		list = append(list, "data.recorded: a program that changes the path of an opening in its memory at the right moment, a 32-bit program, "+
-			"and an opening by a path through another process or thread below /proc, by a symbolic link that leads to /proc, or in a root directory of the process's own (chroot, openat2) read a file without an event; "+
-			"so does one by another name (hard link) that the file has when the sandbox starts")
+		list = append(list, "data.recorded: not recorded is a read by a 32-bit program, by a program that changes the path in its memory at the right moment, "+
+			"by a path through another process or thread below /proc or through a symbolic link to /proc, in a root directory of the process's own (chroot, openat2), "+
+			"and by another name (hard link) that the file has when the sandbox starts")
 	}
 	if d.Labelled() {
 		list = append(list, labelsNotHeld...)

@@ -183,7 +183,8 @@ func TestAWriterThatHadTheFileOpenIsNoticed(t *testing.T) {
 	}
 }
 
-// A program opens the new version of a file before a promotion is reverted, and writes to it when it is back in its stage.
+// A program opens the new version of a file before a promotion is reverted, and writes to it when the revert has moved
+// it into its stage.
 func TestAWriteToANewVersionThatIsRevertedStays(t *testing.T) {
 	for _, path := range []string{"a", "new"} {
 		w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10), file("b", 3, 10)},

@@ -83,9 +83,9 @@ func (r *record) revertReady(ctx context.Context, real *nodes.Dirs) (foreign []s
 	return foreign, err
 }
 
-// returnLate looks once more at the new versions that revertAll has moved out of the real tree, because a program that
-// had opened one there may have written to it since. It exchanges such a file with the old version again, so that what
-// was written is at its path, unless the path has changed as well: then the file stays in the stage. It returns the paths.
+// returnLate looks once more at the new versions that revertAll has moved into the stages: a program that had one open
+// may have written to it since. It moves such a version back to its path in the real tree, unless the path has changed as
+// well, and returns these paths.
 func (r *record) returnLate(ctx context.Context, real *nodes.Dirs) (late []string, err error) {
 	if err := fault.Point(ctx, "look for late writes"); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (r *record) returnLate(ctx context.Context, real *nodes.Dirs) (late []strin
 	time.Sleep(time.Millisecond) // most programs write as soon as they have opened a file
 	altered := r.altered()
 	for _, o := range r.ops {
-		if !o.movedBack { // in an earlier, killed revert, which may have removed some of the stage since
+		if !o.movedBack { // or only by an earlier, killed revert, which may have removed a part of the stage
 			continue
 		}
 		stage := r.stages[o.stage].dir
@@ -116,7 +116,7 @@ func (r *record) returnLate(ctx context.Context, real *nodes.Dirs) (late []strin
 		if err != nil && !nodes.Missing(err) && !errors.Is(err, unix.EEXIST) {
 			return late, at(o.path, err)
 		}
-		late = append(late, o.path) // if it could not be moved, it stays in the stage, which the error names
+		late = append(late, o.path) // one that could not be moved stays in the stage
 	}
 	return late, nil
 }

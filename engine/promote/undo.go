@@ -224,8 +224,8 @@ func undoing(id string, err error) error {
 	return &errs.Error{Op: "undoing", Subject: id, Kind: kindOf(err), Err: plain(err)}
 }
 
-// checkUndo returns an error if the promotion cannot be undone: the target is read-only, other programs changed results,
-// which it names, or old versions are gone. It changes nothing.
+// checkUndo returns an error if the promotion cannot be undone: the target is read-only, other programs changed
+// results, or old versions are gone. The error names the paths. checkUndo changes nothing.
 func (r *record) checkUndo(real *nodes.Dirs) error {
 	if err := nodes.CheckWritable(real.Root); err != nil {
 		return err

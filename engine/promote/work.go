@@ -325,8 +325,8 @@ func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
 	return all
 }
 
-// addStamp adds the stamp of a path to all, unless a later change of the file could leave the same stamp, because its
-// filesystem stores times in seconds. A directory has no content that this could hide.
+// addStamp adds the stamp of a file to all, unless its filesystem stores times in seconds, so that a later change
+// could leave the same stamp. A directory has no content that such a change could lose.
 func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
 	if st, err := real.Stat(path); err == nil && (st.IsDir() || vfs.Coarseness(st.CTime.Time()) == 0) {
 		all[path] = stampOf(&st)

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// planApproval plans a probe that makes [CarriedPaths] in the workspace args[0]. Whether they are promoted without
-// approval only the host can see.
+// planApproval plans a probe that makes [CarriedPaths] in the workspace args[0]. Only the host can see whether a
+// promotion of them is refused.
 func planApproval(args []string) (attempt, error) {
-	return attempt{"carry files that run by themselves, a link that leads out and a pipe into the workspace", func() outcome {
+	return attempt{"make files that run by themselves, a link that leads out and a pipe in the workspace", func() outcome {
 		for _, name := range CarriedPaths() {
 			path := filepath.Join(args[0], name)
 			err := os.MkdirAll(filepath.Dir(path), 0o755)

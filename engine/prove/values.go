@@ -15,11 +15,12 @@ const (
 // tools-arguments be executed.
 const AllowedArgument = "allowed"
 
-// ReplacedByPipe is the file of the workspace of which the probe approval makes a pipe; it must exist.
+// ReplacedByPipe is the path, relative to the workspace, of an existing file that the probe approval replaces by a
+// pipe.
 const ReplacedByPipe = "notes"
 
-// CarriedPaths returns the paths, relative to the workspace, that the probe approval makes: what runs by itself or leads
-// out of the workspace, so that each needs approval to be promoted.
+// CarriedPaths returns the paths, relative to the workspace, that the probe approval makes. Each needs approval to be
+// promoted, because the file runs by itself or leads out of the workspace.
 func CarriedPaths() []string {
 	return []string{".envrc", ".github/workflows/build.yml", "CLAUDE.md", "leads-out", ReplacedByPipe, ".venv/lib/python3/site-packages/startup.pth"}
 }

@@ -28,7 +28,7 @@ func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) er
 // announceRefusal writes the event that a promotion was refused with err: for conflicts, approvals or labelled content.
 func (rc *Reconciler) announceRefusal(c *Promotion, err error) {
 	if len(c.Plan.Labelled) > 0 {
-		_ = leak.Announce(c.Rec, rc.events, err) // the caller has it
+		_ = leak.Announce(c.Rec, rc.events, err) // err, which the caller returns
 		return
 	}
 	refused := events.Data{Target: c.Plan.Target, Changes: len(c.Plan.Conflicts), Reason: "conflicts"}

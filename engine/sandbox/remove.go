@@ -115,8 +115,9 @@ func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	return sb.Reclaim(ctx, d.ID, d)
 }
 
-// DiscardSoon does the same as [Store.DiscardHeld], but the [Background], if there is one, removes the trees and reports a
-// failure as a notice. On a disk that discards freed blocks at once, each of some fifteen files costs it 1 ms.
+// DiscardSoon removes a locked sandbox as [Store.DiscardHeld] does. If the Store has a [Background], that removes the
+// trees later, and reports a failure as a notice: on a disk that discards freed blocks at once, each of some fifteen
+// files costs 1 ms.
 func (sb *Store) DiscardSoon(ctx context.Context, h *catalog.Locked) error {
 	if sb.later == nil {
 		return sb.DiscardHeld(ctx, h)

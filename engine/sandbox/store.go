@@ -29,12 +29,12 @@ func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), log *even
 	return &Store{cat: cat, notice: notice, host: host, events: log, sweeper: sweeper, later: later, collect: collect}
 }
 
-// A Background does a part of removals later, in a program that removes many sandboxes. Its methods are safe for
-// concurrent use. After the process was killed, the next removal or garbage collection does the rest.
+// A Background does a part of each removal later, in a program that removes many sandboxes. Its methods are safe for
+// concurrent use. If the process is killed, the next removal or garbage collection does the rest.
 type Background interface {
 	// Sweep starts the command line of a garbage collection, now or soon.
 	Sweep(args []string) error
-	// Do calls f in another goroutine, or at once where it has enough to do.
+	// Do calls f in another goroutine, or in this one if too many functions run already.
 	Do(f func())
 }
 

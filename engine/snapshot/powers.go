@@ -22,11 +22,14 @@ type Cloner interface {
 // A NameHider is a [Served] tree on a live base that can hide names of the real tree from the sandbox, even
 // names that do not exist there yet. Hidden are, for example, files with secrets.
 type NameHider interface {
-	// Hiding returns the same tree without the names at paths, which are relative to the tree. A path that ends
-	// with a slash stands for all names in that directory, but for those whose path is in the list with a slash before
-	// it. A file that the fork itself has made at such a path is shown. While the returned Served is mounted, other
-	// mounts of the fork hide the names as well. A path that begins with two slashes is not hidden: something is mounted
-	// at it, and whatever becomes of the real file, no lookup may find another one there, or the mount would go.
+	// Hiding returns the same tree without the names at paths, which are relative to the tree. A path that ends with a
+	// slash stands for all names in that directory, but for those whose path is in the list with a slash before it. A
+	// file that the fork itself has made at such a path is shown. While the returned Served is mounted, other mounts
+	// of the fork hide the names as well.
+	//
+	// A path that begins with two slashes is not hidden. Something is mounted at it, so lookups of it must always find
+	// the inode that the first one found, even after the real file was replaced: otherwise the kernel removes the
+	// mount.
 	Hiding(paths []string) Served
 }
 

@@ -175,7 +175,7 @@ type client struct {
 	err  error
 	// whole is set if the supervisor has sent st.
 	whole bool
-	// release, unless it is nil, takes the connection once the command's status has come.
+	// release, unless it is nil, gets the connection once the command's status has come.
 	release func(*fdsock.Conn)
 	// detached is the ID of a detached command, or 0.
 	detached int

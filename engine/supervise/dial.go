@@ -59,14 +59,14 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 	}
 }
 
-// dialForCommand connects to a sandbox's supervisor as Dial does, or returns an idle connection to it. When the command
-// has ended, the caller passes the connection to release instead of closing it, unless release is nil.
+// dialForCommand connects to a sandbox's supervisor as Dial does, or returns an idle connection to it. Unless release
+// is nil, the caller passes the connection to it after the command instead of closing it.
 func (sv *Manager) dialForCommand(ctx context.Context, rec *catalog.Record) (conn *fdsock.Conn, release func(*fdsock.Conn), err error) {
 	if sv.connections == nil {
 		conn, err = sv.Dial(ctx, rec)
 		return conn, nil, err
 	}
-	socket, err := connpool.At(sv.socket(rec.Name)) // before Dial: if it is replaced meanwhile, the connection is not reused
+	socket, err := connpool.At(sv.socket(rec.Name)) // before Dial: if the socket is replaced meanwhile, the connection is not reused
 	if err != nil {
 		conn, err = sv.Dial(ctx, rec)
 		return conn, nil, err

@@ -23,10 +23,9 @@ func (h *Supervisor) recordEnd() {
 	}
 }
 
-// exec runs a command for a client and replies with its status. If the client closes the connection first, the
-// command gets SIGHUP, as from a closed terminal. Once nothing reads from the connection any more, the returned channel
-// has the client's next request, or nil if the connection is closed, as exec does without w.Again. A command that has
-// not started gives no channel.
+// exec runs a command for a client and replies with its status. If the client closes the connection first, the command
+// gets SIGHUP, as from a closed terminal. The returned channel delivers the client's next request, or nil once the
+// connection is closed; without w.Again exec shuts it down. exec returns nil if the command has not started.
 func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) <-chan *received {
 	if h.stoppedSince(w) {
 		send(client, Reply{Stopped: true})

@@ -114,8 +114,9 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	return sv.SuperviseJob(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD}, nil)
 }
 
-// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another, with a [ahead.Container]
-// that is not nil. After nil, nothing of the sandbox is left in this process; an error may leave something.
+// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another. begun, or nil, may hold
+// the beginning of the container. After nil, nothing of the sandbox is left in this process; an error may leave
+// something.
 func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, begun *ahead.Container) error {
 	name, ready := job.Name, os.NewFile(uintptr(job.Ready), "ready")
 	refuse := func(err error) error {
@@ -150,8 +151,9 @@ func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job, begun *ahe
 	return errors.Join(sv.serveUntilIdle(ctx, name, h), intent.End())
 }
 
-// startServing starts the sandbox's container and opens the socket on which this supervisor serves clients. It enters
-// this process as the supervisor in the sandbox's catalogue entry. It takes over the admission slot.
+// startServing starts the sandbox's container, for which begun may hold the beginning, and opens the socket on which
+// this supervisor serves clients. It enters this process in the sandbox's catalogue entry, and takes over the
+// admission slot.
 func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot, begun *ahead.Container) (*Supervisor, error) {
 	self, err := proc.Self()
 	if err = errors.Join(err, policy.BoundBySite(&held.Policy)); err != nil {

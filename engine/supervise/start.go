@@ -49,8 +49,8 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 	return prepared, allowed, nil
 }
 
-// prepareFirst does what [Manager.Prepare] does for the container of a sandbox without a command, with the part of it that
-// begun holds, if begun is not nil and the part fits.
+// prepareFirst prepares the container of a sandbox without a command as [Manager.Prepare] does. It uses the beginning
+// that begun holds, if begun is not nil and the beginning fits.
 func (sv *Manager) prepareFirst(ctx context.Context, rec *catalog.Record, slot *admission.Slot, begun *ahead.Container) (*isolate.Prepared, *resources.Resources, error) {
 	p := rec.Policy
 	if begun != nil && policy.BoundBySite(&p) == nil {

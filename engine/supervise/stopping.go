@@ -45,7 +45,7 @@ func (sv *Manager) end(ctx context.Context, rec *catalog.Record) error {
 	// A look at the process costs more than one at its announcement, and few are killed.
 	const most = 4 * time.Millisecond
 	wait := 100 * time.Microsecond
-	if done != nil { // it reports its end
+	if done != nil { // the pool reports its end
 		wait = most
 	}
 	for ; supervises(announced, wait == most); wait = min(2*wait, most) { // until it has synced the trees

@@ -223,15 +223,15 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
-// A received is a request of a client with the files that came with it, or why it cannot be read.
+// A received is a request of a client with the files that came with it. err is set if the request cannot be decoded.
 type received struct {
 	Request
 	files []*os.File
 	err   error
 }
 
-// answer receives the requests of a client that has connected, carries them out and sends the replies. Only a client
-// that has asked for it by execRequest.Again sends more than one.
+// answer receives the requests of a client that has connected, carries them out and sends the replies. A client sends
+// more than one only after an execRequest with Again.
 func (h *Supervisor) answer(client *fdsock.Conn) {
 	msg, files, err := client.Receive()
 	if err != nil {
@@ -247,7 +247,7 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	}
 }
 
-// carryOut carries out a request of a client and sends the reply. It returns nil, or a channel as exec does.
+// carryOut carries out a client's request and sends the reply. It returns the channel of exec for a command, else nil.
 func (h *Supervisor) carryOut(client *fdsock.Conn, r *received) (next <-chan *received) {
 	defer fdsock.CloseAll(r.files)
 	a, files := &r.Request, r.files

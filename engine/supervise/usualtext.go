@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
-// Package json examines all types of a message by reflection at its first use in a process, for a tenth of a
-// millisecond, and takes a tenth of a short command's time to read and write its environment. The messages in this file
-// are read and written without it, in exactly its form; package json reads and writes all others.
+// Package json examines all types of a message by reflection at its first use in a process, which takes a tenth of a
+// millisecond. Reading and writing the environment takes it a tenth of a short command's time. This file reads and
+// writes the usual messages without package json, in the same form; package json reads and writes all others.
 
 // The usual replies, and the beginning and end of a [Request] with nothing but a Checkpoint.
 const (
@@ -19,7 +19,7 @@ const (
 	checkpointBegin, checkpointEnd = `{"checkpoint":"`, `"}`
 )
 
-// encodeExec returns the text of a request to run a command.
+// encodeExec returns the JSON text of a request to run a command.
 func encodeExec(w *execRequest) ([]byte, error) {
 	usual := !w.Detach && !w.Prove && w.TTY == nil && w.Stops != nil && len(w.Args) > 0 && len(w.Env) > 0 && len(w.Streams) > 0 && exactjson.IsPlain(w.Dir)
 	for _, list := range [][]string{w.Args, w.Env} {
@@ -50,6 +50,7 @@ func encodeExec(w *execRequest) ([]byte, error) {
 	return append(text, "}}"...), nil
 }
 
+// appendTexts appends the strings of list as JSON to text, separated by commas. None needs escaping.
 func appendTexts(text []byte, list []string) []byte {
 	for i, s := range list {
 		if i > 0 {
@@ -60,7 +61,7 @@ func appendTexts(text []byte, list []string) []byte {
 	return text
 }
 
-// decodeRequest reads a client's request.
+// decodeRequest reads the JSON text of a client's request into r. Errors: those of [exactjson.Decode].
 func decodeRequest(text []byte, r *Request) error {
 	f := usualText{rest: string(text), ok: true}
 	var w execRequest
@@ -88,8 +89,8 @@ func decodeRequest(text []byte, r *Request) error {
 	return exactjson.Decode(text, r)
 }
 
-// A usualText is a text that encodeExec may have written, of which rest is still to be read. ok is false after another
-// text.
+// A usualText reads a text that encodeExec may have written. rest is the unread part. ok is false once the text
+// differs.
 type usualText struct {
 	rest string
 	ok   bool

@@ -9,8 +9,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// TestUsualMessagesAreThoseOfJSON: the messages that are written and recognised without package json are what it writes
-// and reads.
+// TestUsualMessagesAreThoseOfJSON: the texts of usual messages are those that package json writes and reads.
 func TestUsualMessagesAreThoseOfJSON(t *testing.T) {
 	for text, want := range map[string]Reply{frozenText: {Frozen: true}, startedText: {Started: true}} {
 		if got, err := exactjson.Encode(want); string(got) != text || err != nil {

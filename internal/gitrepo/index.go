@@ -40,7 +40,7 @@ const (
 // the base, 2 ours and 3 theirs.
 func (e *IndexEntry) Stage() int { return int(e.Flags & stageMask >> 12) }
 
-// ErrSplit is the ErrFormat of an index that refers to another file for most entries (git update-index --split-index).
+// ErrSplit is an ErrFormat: an index that refers to another file for most entries (git update-index --split-index).
 var ErrSplit = fmt.Errorf("a split index is %w", ErrFormat)
 
 // ParseIndex parses the content of a git index file of version 2, 3 or 4. It drops the optional extensions,
@@ -65,7 +65,7 @@ func ParseIndex(data []byte) (*Index, error) {
 		if !ok {
 			return nil, damaged
 		}
-		if e.Name == "" { // it replaces one of the shared index
+		if e.Name == "" { // the entry replaces one of the shared index
 			return nil, ErrSplit
 		}
 		x.Entries, rest, before = append(x.Entries, e), rest[n:], e.Name

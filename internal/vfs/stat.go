@@ -57,13 +57,12 @@ const (
 	coarseResolution = 2*time.Second + changeResolution
 )
 
-// ChangedBefore reports whether the change or modification time t proves that a file was last changed before an
-// instant. The instant is of the clock that stamps files. A time without nanoseconds is taken for one of a filesystem
-// that stores only seconds: a later change may have it, too.
+// ChangedBefore reports whether the change or modification time t of a file proves that its last change came before
+// instant, a time of the clock that stamps files. See [Coarseness] for filesystems that store only seconds.
 func ChangedBefore(t, instant time.Time) bool { return t.Add(Coarseness(t)).Before(instant) }
 
-// Coarseness returns by how much the change of a file with the change time t may be later than t, because its
-// filesystem stores only seconds: at most two seconds for a time without nanoseconds, else 0.
+// Coarseness returns by how much the last change of a file may be later than its time t: two seconds if t has no
+// nanoseconds, since its filesystem may store only seconds, else 0.
 func Coarseness(t time.Time) time.Duration {
 	if t.Nanosecond() == 0 {
 		return coarseResolution - changeResolution

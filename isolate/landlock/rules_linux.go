@@ -93,8 +93,8 @@ func (r Rules) Add(im *launch.Image, programs ...launch.Cell) launch.Cell {
 	return b.rules
 }
 
-// A builder adds the system calls that make a Landlock ruleset, whose descriptor is in rules, to an image. how is the
-// argument of openat2(2) that all rules share.
+// A builder adds the system calls that make a Landlock ruleset to an image. rules has the ruleset's descriptor, and how
+// is the argument of openat2(2) for all rules.
 type builder struct {
 	*launch.Image
 	rules launch.Cell
@@ -129,10 +129,11 @@ func onHost() (paths []string) {
 	return paths
 }
 
-// allow adds the system calls that add a rule with these rights for path to the ruleset, if the path exists. A path with
-// a symbolic link gets no rule, because a command of an earlier container may have made the link. Of a package with many
-// programs each has a rule, so that it is few steps: one that opens the path, one that adds the rule, and one that closes
-// it. The kernel refuses to add one for a path that was not opened (EBADF).
+// allow adds the system calls that add a rule with these rights for path to the ruleset, if the path exists. A path
+// with a symbolic link gets no rule, because a command of an earlier container may have made the link.
+//
+// A package may need a rule for each of many programs, so a rule takes three steps: open the path, add the rule, close
+// the descriptor. If the path could not be opened, the kernel refuses the other two with EBADF, which they tolerate.
 func (b *builder) allow(path string, rights rights) {
 	name := b.Str(path)
 	if b.how.V == 0 {
@@ -158,7 +159,7 @@ func (b *builder) allow(path string, rights rights) {
 	b.Last = closing.At
 }
 
-// rule adds the system calls that give the ruleset a rule with the rights access for the file that is open as fd. It
+// rule adds the system calls that add a rule to the ruleset, with the rights access for the file open as fd. It
 // returns the last of them.
 func (b *builder) rule(fd launch.Cell, access uint64) launch.Step {
 	at, own := b.attr(access)
@@ -166,15 +167,15 @@ func (b *builder) rule(fd launch.Cell, access uint64) launch.Step {
 	return b.add("", at)
 }
 
-// attr reserves a struct landlock_path_beneath_attr, which is packed, with the rights access. It returns where that is, and
-// the cell for the descriptor.
+// attr reserves a packed struct landlock_path_beneath_attr with the rights access. It returns its offset in the image,
+// and the cell for its descriptor.
 func (b *builder) attr(access uint64) (at int, fd launch.Cell) {
 	at = b.Take(16)
 	b.Put64(at, access)
 	return at, launch.Cell(at + 8)
 }
 
-// add adds the system call that gives the ruleset the rule at the offset at, for path.
+// add adds the system call that adds the rule at the offset at to the ruleset. path is for errors.
 func (b *builder) add(path string, at int) launch.Step {
 	return b.Do(unix.SYS_LANDLOCK_ADD_RULE, b.Of(b.rules), launch.Num(unix.LANDLOCK_RULE_PATH_BENEATH), launch.Num(b.Addr(at)), launch.Num(0)).Path(path)
 }

@@ -28,7 +28,7 @@ type parent struct {
 	path    string // relative to the tree
 	st      vfs.Stat
 	xattrs  map[string]string
-	hasMode bool // whether the copy was made with the mode of the original
+	hasMode bool // the copy has the mode of the original already
 }
 
 // parentsOf returns the directories of tree with hidden entries, those above them, outermost first, and those that are

@@ -16,8 +16,9 @@ import (
 // hard links to it. It contains a character that no file of a program has in its name.
 const whiteoutName = ".snapfs\x01whiteout"
 
-// A layerWriter makes the entries of a layer that hides entries, a new tmpfs. It makes the system calls without the Go
-// scheduler's knowledge, which halves their time: a tmpfs never blocks them, and there are hundreds at each start.
+// A layerWriter makes the entries of a layer that hides entries, which is a new tmpfs. It makes system calls without
+// the Go scheduler's knowledge, which halves their time: a tmpfs never blocks them, and there are hundreds at each
+// start.
 type layerWriter struct {
 	root int    // the layer's root directory
 	text []byte // the path of the last call
@@ -32,8 +33,8 @@ func (w *layerWriter) call(number uintptr, p string, third, fourth uintptr) erro
 	return nil
 }
 
-// fill makes the copies of parents, and in them what hides entries of the host's tree. opaque is as in
-// [hiddenLayer.fill].
+// fill copies the directories parents, and makes in them the entries that hide those of the host's tree. opaque is as
+// in [hiddenLayer.fill].
 func (w *layerWriter) fill(parents []parent, hidden []Hidden, opaque bool) error {
 	if err := w.call(unix.SYS_MKNODAT, whiteoutName, unix.S_IFCHR, 0); err != nil {
 		return os.NewSyscallError("mknodat", err)
@@ -52,8 +53,9 @@ func (w *layerWriter) fill(parents []parent, hidden []Hidden, opaque bool) error
 	return w.completeDirs(parents)
 }
 
-// makeDirs makes a directory for each of parents, with the owner of the original. If mkdir(2) can give it the mode too,
-// makeDirs sets hasMode: where the umask of the process permits that, and the mode lets this process write to it.
+// makeDirs makes a directory for each of parents, with the owner of the original, and with its mode if mkdir(2) can
+// set that: the umask of the process must permit the mode, and the mode must let this process write. Then it sets
+// hasMode.
 func (w *layerWriter) makeDirs(parents []parent) error {
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
 	var settable uint32 // the mode bits that mkdir(2) sets
@@ -83,8 +85,8 @@ func (w *layerWriter) makeDirs(parents []parent) error {
 	return nil
 }
 
-// completeDirs gives the copies of parents, innermost first, the attributes of the originals that they still lack. It is
-// the last step, since a new entry changes the modification time of its directory.
+// completeDirs gives the copies of parents, innermost first, the attributes of the originals that they still lack. It
+// comes last, because a new entry changes the modification time of its directory.
 func (w *layerWriter) completeDirs(parents []parent) error {
 	for i := len(parents) - 1; i >= 0; i-- {
 		p := &parents[i]
@@ -108,7 +110,7 @@ func (w *layerWriter) completeDirs(parents []parent) error {
 	return nil
 }
 
-// hide makes what hides the entries of one directory, h: whiteouts, and files in place of entries. opaque is as in
+// hide makes the entries that hide those of one directory, h: whiteouts, and stand-ins. opaque is as in
 // [hiddenLayer.fill].
 func (w *layerWriter) hide(h Hidden, opaque bool) error {
 	if err := w.linkWhiteouts(h.Dir, h.Absent); err != nil {

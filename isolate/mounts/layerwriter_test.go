@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A layer's directories have the mode, owner and times of the originals with every umask, also where the process may not
-// give the mode with mkdir(2).
+// A layer's directories have the mode, owner and times of the originals with every umask, also if mkdir(2) cannot set
+// the mode.
 func TestALayerCopiesDirectoriesWithEveryUmask(t *testing.T) {
 	treetest.NeedRoot(t)
 	tree := t.TempDir()

@@ -12,10 +12,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// pin adds the system calls by which pid 1 mounts dirs, the parents of hidden and read-only paths and the like in a tree, onto
-// themselves, because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the
-// directory, and the next container of the same trees would hide nothing. Mounts inside the tree are attached
-// after its pins.
+// pin adds the system calls by which pid 1 mounts each of dirs, the directories in a tree that pins returned, onto
+// itself: a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could rename the directory, and the
+// next container of the same trees would hide nothing. Mounts inside the tree are attached after its pins.
 func (pl *Planner) pin(dirs []string) {
 	stage := pl.Stage
 	pl.Stage = "keeping what is hidden or read-only in its place"
@@ -30,9 +29,9 @@ func (pl *Planner) pin(dirs []string) {
 	pl.Stage = stage
 }
 
-// pins returns for each tree of s the parents of hidden and read-only paths, and of forbidden and guarded programs, that
-// lie in it, outermost first. They must not be renamed: in the next container nothing in them would be hidden, read-only,
-// forbidden or guarded under the other name.
+// pins returns for each tree of s, outermost first, the parents of the hidden and read-only paths, and of the
+// forbidden and guarded programs, that lie in it. A command must not rename them: the next container would not hide,
+// protect, forbid or guard anything under the new name.
 func pins(s Spec) [][]string {
 	list := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}

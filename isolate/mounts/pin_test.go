@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDirectoriesOfWhatIsCoveredArePinned: of hidden and read-only paths, and of forbidden and guarded programs. Otherwise a
-// command could rename /usr/bin, and the next container would cover nothing at the other name.
+// TestDirectoriesOfWhatIsCoveredArePinned: the parents of hidden and read-only paths, and of forbidden and guarded
+// programs. Otherwise a command could rename /usr/bin, and the next container would cover nothing under the new name.
 func TestDirectoriesOfWhatIsCoveredArePinned(t *testing.T) {
 	got := pins(Spec{
 		Mounts:   []Mount{{Target: "/", Source: "/tree"}, {Target: "/srv", Source: "/srv", ReadOnly: true}},

@@ -27,7 +27,7 @@ type Planner struct {
 	hidden      map[string]*hiddenLayer // by the mount's target
 	below       string                  // an empty directory, the lowest layer of overlays with NoSockets
 	CloseLater  []*os.File              // mounts and directories to close once the trees are complete
-	CloseLast   []*os.File              // layers to close after the container's end, since to remove their filesystems takes time
+	CloseLast   []*os.File              // layers to close after the container's end, because removing their filesystems takes time
 	stored      []*os.File              // directories with whiteouts, locked as long as the container has them as layers
 }
 

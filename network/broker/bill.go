@@ -175,8 +175,8 @@ func (l *bill) ended() {
 	}
 }
 
-// clientGone cancels a request whose client has closed the connection, and whose response must be read for the tokens
-// used, after drainTime.
+// clientGone cancels, after drainTime, a request whose client has closed the connection and whose response must be
+// read for the tokens used.
 func (l *bill) clientGone(cancel func()) {
 	time.AfterFunc(drainTime, cancel) // without effect once the request is over
 }

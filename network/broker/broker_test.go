@@ -265,8 +265,8 @@ func TestStreamsPassAtOnce(t *testing.T) {
 	}
 }
 
-// TestNoDelayTellsTheStartOfASecret: the server of another name, whose requests are read, may be anybody's. What it sends
-// passes at once, also if it begins as a secret does. The whole secret is replaced all the same.
+// TestNoDelayTellsTheStartOfASecret: a server that may not get the secret may belong to anybody. The start of the
+// secret in its response passes at once. The whole secret is replaced all the same.
 func TestNoDelayTellsTheStartOfASecret(t *testing.T) {
 	more := make(chan struct{})
 	w := newWorld(t, "GET https://"+serverName+"/*", func(rw http.ResponseWriter, r *http.Request) {

@@ -15,28 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A direct is a connection to the server of an exchange, over which the requests of one client connection with HTTP/1
-// go one after another. It reads and writes in the goroutine of the request. An http.Transport hands each request to two
-// other goroutines and back, which costs more than all that the broker does with it.
+// A directConn is a connection to the server of an exchange, over which the requests of one client connection with
+// HTTP/1 go one after another. The goroutine of the request reads and writes it. An http.Transport hands each request
+// to two other goroutines and back, which costs more than all other work of the broker for the request.
 //
-// Package net/http writes the requests and reads the responses on it. It takes only requests that may be repeated and
-// have no body; an http.Transport takes the others, and all to a server with HTTP/2.
-type direct struct {
+// Package net/http writes the requests and reads the responses. A directConn takes only requests that may be repeated
+// and have no body. An http.Transport takes the others, and all requests to a server with HTTP/2.
+type directConn struct {
 	raw  *pausable
 	conn net.Conn // raw, or TLS on it
 	in   *bufio.Reader
 	out  *bufio.Writer
-	left int64 // bytes that may still be read, to bound a head
-	used bool
+	left int64 // bytes that may still be read, to bound the head of a response
+	used bool  // a response has come on it
 }
 
-// suits reports whether the request r of a client may go to the server over a [direct].
+// suits reports whether out, made of the client's request r, may go to the server over a [directConn].
 func (c *exchange) suits(r, out *http.Request) bool {
 	return !c.multiplexed && r.ProtoMajor == 1 && out.Body == http.NoBody && (r.Method == http.MethodGet || r.Method == http.MethodHead)
 }
 
-// roundTrip sends out, which is made of the client's request r, to the server, and returns the response. The caller closes
-// its body.
+// roundTrip sends out, made of the client's request r, to the server, and returns the response. The caller closes its
+// body. If the server closed an idle connection just before the request, roundTrip sends the request once more.
 func (c *exchange) roundTrip(ctx context.Context, r, out *http.Request) (*http.Response, error) {
 	if !c.suits(r, out) {
 		return c.transport.RoundTrip(out.WithContext(ctx))
@@ -65,7 +65,7 @@ func (c *exchange) roundTrip(ctx context.Context, r, out *http.Request) (*http.R
 		return response, nil
 	}
 	stop()
-	again := d.used && d.silent() && ctx.Err() == nil // the server closed the connection when the request was on its way
+	again := d.used && d.silent() && ctx.Err() == nil // the server closed the idle connection meanwhile
 	c.closeDirect()
 	if again {
 		return c.transport.RoundTrip(out.WithContext(ctx))
@@ -76,7 +76,7 @@ func (c *exchange) roundTrip(ctx context.Context, r, out *http.Request) (*http.R
 	return nil, err
 }
 
-// dialRaw returns a connection to the server: the one that there is already, or a new one.
+// dialRaw returns a connection to the server: the one that the exchange began with, or a new one.
 func (c *exchange) dialRaw(ctx context.Context) (net.Conn, error) {
 	c.mu.Lock()
 	first := c.first
@@ -88,13 +88,13 @@ func (c *exchange) dialRaw(ctx context.Context) (net.Conn, error) {
 	return c.to.Dial(ctx)
 }
 
-// dial returns a new connection to the server, with TLS if secure is set, whose certificate it has verified.
-func (c *exchange) dial(ctx context.Context, secure bool) (*direct, error) {
+// dial returns a new connection to the server. With secure it has TLS, and the certificate of the server is verified.
+func (c *exchange) dial(ctx context.Context, secure bool) (*directConn, error) {
 	raw, err := c.dialRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := &direct{raw: newPausable(raw)}
+	d := &directConn{raw: newPausable(raw)}
 	d.conn = d.raw
 	if secure {
 		ctx, cancel := context.WithTimeout(ctx, handshakeTime)
@@ -109,8 +109,8 @@ func (c *exchange) dial(ctx context.Context, secure bool) (*direct, error) {
 	return d, nil
 }
 
-// dialTLS is as dial, for the http.Transport. It returns the connection that was made before it was known that the server
-// has HTTP/2, if there is one.
+// dialTLS returns a connection with TLS for the http.Transport: the spare one, made before it was known that the
+// server has HTTP/2, or a new one.
 func (c *exchange) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) {
 	c.mu.Lock()
 	spare := c.spare
@@ -126,7 +126,7 @@ func (c *exchange) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) {
 	return d.conn, nil
 }
 
-// closeDirect closes the connection for direct requests. The next one makes another.
+// closeDirect closes the connection of direct requests, if there is one. The next request makes another.
 func (c *exchange) closeDirect() {
 	if c.direct != nil {
 		_ = c.direct.raw.Close()
@@ -143,7 +143,7 @@ var (
 )
 
 // exchange writes the request out and reads the head of its response.
-func (d *direct) exchange(out *http.Request) (*http.Response, error) {
+func (d *directConn) exchange(out *http.Request) (*http.Response, error) {
 	d.left = maxHead
 	if err := out.Write(d.out); err != nil {
 		return nil, err
@@ -164,12 +164,12 @@ func (d *direct) exchange(out *http.Request) (*http.Response, error) {
 	return nil, errInterim
 }
 
-// silent reports whether the server has sent nothing since the last request.
-func (d *direct) silent() bool { return d.left == maxHead }
+// silent reports whether the server has sent nothing since the last request was written.
+func (d *directConn) silent() bool { return d.left == maxHead }
 
-// clean reports whether the next request may be sent: the server has neither closed the connection nor sent anything
-// since the end of the last response, which would be taken for the response to the next request.
-func (d *direct) clean() bool {
+// clean reports whether the next request may be sent. It may not if the server has closed the connection, or has sent
+// anything since the end of the last response, which would be taken for the response to the next request.
+func (d *directConn) clean() bool {
 	d.left = math.MaxInt64
 	d.raw.paused = true
 	_, err := d.in.Peek(1)
@@ -177,8 +177,8 @@ func (d *direct) clean() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Read reads from the connection, at most as many bytes as a head may have until one was read.
-func (d *direct) Read(p []byte) (int, error) {
+// Read reads from the connection, while the head of a response is read at most the bytes that a head may have.
+func (d *directConn) Read(p []byte) (int, error) {
 	if d.left <= 0 {
 		return 0, errLongHead
 	}
@@ -187,12 +187,12 @@ func (d *direct) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A pausable is a connection that reads, while paused is set, only what has arrived. With nothing, Read fails as at a
-// deadline.
+// A pausable is a connection of which Read does not wait while paused is set: it returns the data that has arrived, or
+// os.ErrDeadlineExceeded if there is none.
 type pausable struct {
 	net.Conn
 	paused bool
-	socket syscall.RawConn // or nil: then nobody can tell what has arrived, and Read fails
+	socket syscall.RawConn // or nil: then Read fails while paused is set
 }
 
 func newPausable(conn net.Conn) *pausable {
@@ -229,11 +229,12 @@ func (p *pausable) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// A directBody is the body of a response on a [direct]. If it is closed before its end, the connection is, too.
+// A directBody is the body of a response on a [directConn]. Close before the end of the body closes the connection,
+// too.
 type directBody struct {
 	io.ReadCloser
 	exchange *exchange
-	stop     func() bool // of the watch for the end of the request
+	stop     func() bool // ends the watch for the cancellation of the request
 	keep     bool        // the server keeps the connection open after the response
 	ended    bool
 }

@@ -45,13 +45,13 @@ type exchange struct {
 	ctx       context.Context //nolint:containedctx // of the connection: requests end with it, where the proxy cuts it
 	requests  sync.WaitGroup  // requests that are being handled
 
-	// direct and multiplexed are of a client with HTTP/1, which has one request at a time.
-	direct      *direct // or nil
-	multiplexed bool    // the server has HTTP/2
+	// direct and multiplexed are for a client with HTTP/1, which has one request at a time.
+	direct      *directConn // or nil
+	multiplexed bool        // the server has HTTP/2
 
 	mu    sync.Mutex
 	first net.Conn // of the target, until it is used
-	spare net.Conn // with TLS, for the transport, or nil
+	spare net.Conn // with TLS, see dialTLS; or nil
 	ended bool     // the client has closed the connection
 }
 

@@ -204,8 +204,8 @@ func (w *world) raw(text string, n int) []*http.Response {
 	return all
 }
 
-// serveRaw replaces the server by one with HTTP/1 alone. It calls serve for each connection with TLS, and with its number
-// from 1.
+// serveRaw replaces the server by one with only HTTP/1. It calls serve for each connection with TLS, with the number
+// of the connection from 1.
 func (w *world) serveRaw(serve func(conn net.Conn, n int)) {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

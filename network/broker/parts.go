@@ -30,8 +30,8 @@ func newPartWriter(w http.ResponseWriter) *partWriter {
 	return p
 }
 
-// write writes a part of the response; last says that it is the last one, which is sent with the end. The error is that
-// of the connection, also of one in which an earlier part was sent.
+// write writes a part of the response; last is set for the last part, which end sends. The error is that of the
+// connection, possibly from sending an earlier part.
 func (p *partWriter) write(part []byte, last bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // placeholder.
 type pair struct {
 	from, to []byte
-	// of is the secret of which the text is a form, or nil if the sender of the message has got the text.
+	// of is the secret of which from is a form; nil for a text that the sender of the message has received anyway.
 	of *secret
 }
 
@@ -31,12 +31,13 @@ func replaceAll(text []byte, pairs []pair) []byte {
 	return text
 }
 
-// replaceText is as replaceAll, for a text that seldom has one to replace, such as a header of a response.
+// replaceText is replaceAll for short texts in which a match is rare, such as headers of a response. Without a match
+// it allocates nothing for a text of at most 128 bytes. pairs are sorted by sortPairs.
 func replaceText(text string, pairs []pair) string {
 	if len(pairs) == 0 || len(text) < len(pairs[len(pairs)-1].from) { // the shortest
 		return text
 	}
-	var room [128]byte // for most headers: no memory is allocated
+	var room [128]byte // most headers fit, and need no allocation
 	b := append(room[:0], text...)
 	if slices.ContainsFunc(pairs, func(p pair) bool { return bytes.Contains(b, p.from) }) {
 		return string(replaceAll([]byte(text), pairs))
@@ -49,9 +50,9 @@ func replaceText(text string, pairs []pair) string {
 type redactor struct {
 	from  io.Reader
 	pairs []pair // longest first
-	// got reports whether the sender of the message may have got a secret; nil if it has got all. Only then bytes that may
-	// be the start of the secret wait for the next ones: from another sender, their delay would tell a process in the
-	// sandbox that has guessed the start that it is right, one character after the other.
+	// got reports whether the sender of the message may have received a secret; nil if it has received all. Only then
+	// bytes that may be the start of the secret wait for the next ones. From another sender, the delay would confirm
+	// to a process in the sandbox that it has guessed the start of the secret, one character after the other.
 	got   func(*secret) bool
 	first [256]bool
 	in    []byte // not yet searched, or held back
@@ -60,8 +61,8 @@ type redactor struct {
 	err   error
 }
 
-// newRedactor returns a reader of from with the text of each of pairs replaced, which are sorted. It reads size bytes at
-// once.
+// newRedactor returns a reader of from in which the texts of pairs, sorted by sortPairs, are replaced. It reads size
+// bytes at once.
 func newRedactor(from io.Reader, pairs []pair, size int64) *redactor {
 	r := &redactor{from: from, pairs: pairs, buf: make([]byte, size)}
 	for _, p := range pairs {
@@ -113,9 +114,9 @@ func (r *redactor) search(out []byte, end bool) []byte {
 	return out
 }
 
-// match returns the replacement and the length of the longest of the texts to replace with which b begins.
-// begins is set if b is only the start of a longer one that the sender may have got, and more may follow: not at the end of the
-// stream.
+// match returns the replacement and the length of the longest of the texts to replace with which b begins. begins is
+// set if b is only the start of a longer one that the sender may have received, and more may follow: not at the end of
+// the stream.
 func (r *redactor) match(b []byte, end bool) (to []byte, length int, begins bool) {
 	for _, p := range r.pairs {
 		switch {

@@ -139,7 +139,8 @@ func (j *injection) replace(text string, encode func(string) string) string {
 
 func same(s string) string { return s }
 
-// headers returns the values of a header as header returns each. Without a placeholder they are the same ones.
+// headers returns the values of a header with placeholders replaced, as header replaces them. Without a placeholder it
+// returns values itself.
 func (j *injection) headers(values []string) []string {
 	for i, v := range values {
 		if inserted := j.header(v); inserted != v {

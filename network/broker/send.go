@@ -208,14 +208,14 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 	return nil
 }
 
-// Sizes of the buffers in bytes by which the body of a response is searched for secrets, and copied.
+// Sizes in bytes of the buffers for searching the body of a response for secrets, and for copying it.
 const (
 	redactSize = 16 << 10
 	copySize   = 32 << 10
 )
 
 // bufferSize returns the size of a buffer for the body of a response: most, or less if the whole body is shorter. Most
-// responses are, and memory for a large buffer costs more than the rest of the copying.
+// bodies are shorter, and allocating a large buffer costs more than the rest of the copying.
 func bufferSize(response *http.Response, most int64) int64 {
 	if response.ContentLength < 0 {
 		return most
@@ -223,9 +223,9 @@ func bufferSize(response *http.Response, most int64) int64 {
 	return min(most, response.ContentLength+1)
 }
 
-// copyBody copies the body of a response by the buffer buf to the client in the sandbox, each part within [flushTime].
-// If the client has closed the connection, it reads on if the sandbox's budget needs the tokens used, which the end of
-// the response reports.
+// copyBody copies the body of a response to the client in the sandbox, each part within [flushTime]; buf is its
+// buffer. If the client has closed the connection, it reads on if the sandbox's budget needs the tokens used, which
+// the end of the response reports.
 func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill, buf []byte) {
 	out := newPartWriter(w)
 	defer out.end()
@@ -251,8 +251,8 @@ func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill, b
 	}
 }
 
-// drained returns the context of a request whose response must be read to its end although ctx, which is the client's,
-// ends: for the tokens used. The caller calls end.
+// drained returns a context for a request whose response must be read to its end for the tokens used. After ctx, the
+// client's context, has ended, the request continues for drainTime. The caller calls end.
 func (c *exchange) drained(ctx context.Context, bill *bill) (_ context.Context, end func()) {
 	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stops := []func() bool{

@@ -15,12 +15,12 @@ import (
 // sandbox. More are dropped and counted.
 const maxQueued = 4096
 
-// maxBatch is how many events the listener gets at once at most. So many usually fit into a message to the supervisor.
+// maxBatch is how many events the listener gets at once at most.
 const maxBatch = 256
 
-// gatherTime is how long the event of an allowed HTTP request, of which a client may send thousands a second, waits for
-// others, so that they need one message to the supervisor: a process that wakes up costs some 0.2 ms. Every other event
-// is passed on at once, with those before it.
+// gatherTime is how long the event of an allowed HTTP request waits for others, to share a message to the supervisor.
+// A client may make thousands of requests a second, and each message costs some 0.2 ms to wake a process. Every other
+// event is passed on at once, with those before it.
 const gatherTime = 25 * time.Millisecond
 
 // maxField is how many bytes of each text in an event that a client in the sandbox chooses the listener gets, so that
@@ -35,7 +35,7 @@ type queue struct {
 	mu     sync.RWMutex // held for writing only to close ch
 	closed bool
 	done   chan struct{}
-	hurry  chan struct{} // has a value if the events in ch wait no longer for others
+	hurry  chan struct{} // has a value if the events in ch must not wait for others
 }
 
 // start calls listen with the events in their order: each time with all that wait, at most maxBatch.
@@ -78,11 +78,11 @@ func (q *queue) waiting() (batch []network.Event) {
 	return batch
 }
 
-// send makes the events in q.ch wait no longer for others.
+// send ends the wait of the events in q.ch for others.
 func (q *queue) send() {
 	select {
 	case q.hurry <- struct{}{}:
-	default: // it will be received
+	default: // one is there already
 	}
 }
 

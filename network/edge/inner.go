@@ -18,22 +18,22 @@ import (
 // An inner is a TCP connection of the proxy with a process inside the sandbox, on the proxy's own TCP/IP
 // stack.
 //
-// It reads as a gonet.TCPConn does, without its work for each wait, and for each deadline, of which an http.Server sets
-// five for a request.
+// It reads as a gonet.TCPConn does, but cheaper for each wait and for each deadline. An http.Server sets five deadlines
+// for a request.
 type inner struct {
 	*gonet.TCPConn
 	end  tcpip.Endpoint
 	wake chan struct{} // gets a value when something may be read, or the deadline has come
 
-	reading sync.Mutex // held while something is read
+	reading sync.Mutex // held by Read
 
 	mu       sync.Mutex // guards the fields below
 	deadline time.Time  // of reading, or zero
 	timer    *time.Timer
-	rings    time.Time // when timer calls, or zero: never later than deadline
+	fires    time.Time // when timer fires, or zero: never later than deadline
 }
 
-// newInner returns the connection of end, whose events go to queue.
+// newInner returns the connection of the endpoint end, whose events queue distributes.
 func newInner(queue *waiter.Queue, end tcpip.Endpoint) *inner {
 	c := &inner{TCPConn: gonet.NewTCPConn(queue, end), end: end}
 	var entry waiter.Entry
@@ -45,7 +45,7 @@ func newInner(queue *waiter.Queue, end tcpip.Endpoint) *inner {
 // reset aborts the connection, so that the process inside the sandbox sees a reset.
 func (c *inner) reset() { c.end.Abort() }
 
-// Read reads from the process inside the sandbox. Errors: os.ErrDeadlineExceeded.
+// Read reads from the process inside the sandbox. After the deadline it returns os.ErrDeadlineExceeded.
 func (c *inner) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -90,10 +90,10 @@ func (c *inner) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// watch makes Read wake up at the deadline. It leaves a timer that calls earlier as it is: expire sets it anew. The
+// watch makes Read wake up at the deadline. A timer that fires earlier stays as it is: expire then sets it again. The
 // caller holds c.mu.
 func (c *inner) watch() {
-	if c.deadline.IsZero() || !c.rings.IsZero() && !c.rings.After(c.deadline) {
+	if c.deadline.IsZero() || !c.fires.IsZero() && !c.fires.After(c.deadline) {
 		return
 	}
 	left := time.Until(c.deadline)
@@ -109,18 +109,18 @@ func (c *inner) watch() {
 	default:
 		c.timer.Reset(left)
 	}
-	c.rings = c.deadline
+	c.fires = c.deadline
 }
 
-// expire is called by the timer.
+// expire runs when the timer fires: it wakes Read up, or sets the timer for a later deadline.
 func (c *inner) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rings = time.Time{}
+	c.fires = time.Time{}
 	c.watch()
 }
 
-// Close closes the connection.
+// Close closes the connection and stops its timer.
 func (c *inner) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,8 +22,8 @@ import (
 // (pings) itself, because the stack would reply for every address, also of hosts that no rule allows. It replies
 // "prohibited", which ends a ping at once, except for the gateway.
 //
-// It waits for packets as Go waits for sockets. The link of the library (fdbased) waits in a thread of its own, which
-// costs two changes of threads for a packet.
+// It waits for packets by the poller of the Go runtime, as for sockets. The library's own link (fdbased) waits in a
+// separate thread, which costs two thread switches for each packet.
 type link struct {
 	*channel.Endpoint // without its queue of outgoing packets
 	edge              *Edge
@@ -40,7 +40,7 @@ func newLink(e *Edge) (*link, error) {
 	}
 	l := &link{Endpoint: channel.New(0, network.MTU, ""), edge: e, tun: e.tun}
 	l.LinkEPCapabilities = stack.CapabilityRXChecksumOffload    // the local kernel that sends packets into the TUN has checked their sums
-	return l, conn.Control(func(fd uintptr) { l.fd = int(fd) }) // it is closed only after the stack has ended
+	return l, conn.Control(func(fd uintptr) { l.fd = int(fd) }) // valid until the stack has ended
 }
 
 // start begins to read packets from the sandbox's TUN device and to pass them to the TCP/IP stack.
@@ -59,7 +59,7 @@ func (l *link) start() {
 	}()
 }
 
-// maxPacket is the largest packet in bytes: that of IP, since the sandbox may set another MTU.
+// maxPacket is the size in bytes of the largest IP packet: the sandbox may set another MTU than network.MTU.
 const maxPacket = 1 << 16
 
 // stop ends reading packets from the TUN device and returns after all packets that were read have been handled.
@@ -70,8 +70,8 @@ func (l *link) stop() {
 	}
 }
 
-// deliver handles a packet from inside the sandbox: it refuses echo requests to hosts other than the gateway, and passes
-// other packets to the stack.
+// deliver handles a packet from inside the sandbox: it refuses echo requests to hosts other than the gateway, and
+// passes other packets to the stack.
 func (l *link) deliver(packet []byte) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(buffer.NewViewWithData(packet))})
 	defer pkt.DecRef()
@@ -101,7 +101,8 @@ func (l *link) deliver(packet []byte) {
 	_, _ = l.WritePackets(list) // a lost reply is like any lost packet
 }
 
-// WritePackets writes packets to the TUN device. It drops one that the device has no room for, as any network may.
+// WritePackets writes packets to the TUN device, and returns how many. An error drops the remaining ones, as any
+// network may drop packets.
 func (l *link) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
 	for i, pkt := range packets.AsSlice() {
 		var room [8]unix.Iovec

@@ -33,8 +33,8 @@ const (
 	// garbage is how large the heap grows before it is collected, in percent of what is in use: some 4 MiB.
 	garbage = 300
 
-	// threads is how many threads may run at once at least, also on a machine with fewer processors. A packet then waits
-	// less for a thread that another process has interrupted.
+	// threads is the least number of threads that may run at once, also on a machine with fewer processors. A packet
+	// then waits less for a thread that another process has interrupted.
 	threads = 4
 )
 

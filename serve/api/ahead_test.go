@@ -36,8 +36,9 @@ func (d *desk) waiting(server int, but ...proc.Process) (pid1 proc.Process) {
 	return pid1
 }
 
-// TestTheNextSandboxGetsTheContainerThatWaits: after a sandbox, its supervisor begins a container for the next. It has no
-// mounts, which would keep filesystems of the host busy, until a sandbox with the same policy gets it. It costs some 0.5 s.
+// TestTheNextSandboxGetsTheContainerThatWaits: after a sandbox, its supervisor begins a container for the next. Until
+// a sandbox with the same policy gets the container, it has no mounts, which would keep filesystems of the host busy.
+// Cost: 0.5 s.
 func TestTheNextSandboxGetsTheContainerThatWaits(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
@@ -79,7 +80,7 @@ func TestTheNextSandboxGetsTheContainerThatWaits(t *testing.T) {
 	waitFor(t, "the end of the container that did not fit", func() bool { return !proc.Alive(other) })
 }
 
-// TestTheFilesOfARemovedSandboxAreDeletedSoon: the server deletes them after its answer. It costs some 0.1 s.
+// TestTheFilesOfARemovedSandboxAreDeletedSoon: the server deletes them after its answer. Cost: 0.1 s.
 func TestTheFilesOfARemovedSandboxAreDeletedSoon(t *testing.T) {
 	d := newDesk(t)
 	for range 3 {

@@ -99,7 +99,7 @@ func (a *API) diff(ctx context.Context, in *diffInput) (*huma.StreamResponse, er
 	}
 	changes.FindCommits() // the files of a repository that it cannot read stay in the list
 	for i, path := range in.Paths {
-		in.Paths[i] = filepath.Join(map[bool]string{false: rec.Workspace}[filepath.IsAbs(path)], path)
+		in.Paths[i] = within(rec.Workspace, path)
 	}
 	changes.Limit(in.Paths)
 	kind := accepts(in.Accept, "application/json", patchType, pageType)
@@ -120,7 +120,7 @@ func (a *API) diff(ctx context.Context, in *diffInput) (*huma.StreamResponse, er
 			}
 			return
 		}
-		// An error means that the caller has gone, or ends the page early: it says how much it shows.
+		// An error means that the caller has gone, or ends the page early; the page says how much it shows.
 		_, _ = page.Write(ctx, w, page.Page{Title: "Changes in " + in.Name, Command: []string{"snapfs", "diff", in.Name}, Made: time.Now(), Parts: changes.PageParts()})
 	}), nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Profile is a reply of the HTTP API: the text of a profile, which holds limits and rules for sandboxes.
+// A Profile is a reply of the HTTP API: a profile, which holds limits and rules for sandboxes, as TOML text.
 type Profile struct {
 	Name string `json:"name"`
 	Text string `json:"text" doc:"TOML; see snapfs help profile"`
@@ -31,8 +31,8 @@ func (a *API) addProfiles() {
 	})
 	add(a, route{scope: token.Read, method: http.MethodGet, path: "/v1/profiles/{name}", id: "get-profile", summary: "Return the text of a profile"},
 		func(_ context.Context, in *profileInput) (*profileOutput, error) {
-			if !policy.IsProfileName(in.Name) { // or a token could read any file
-				return nil, errs.New("reading the profile", in.Name, errs.ErrInvalid, "not the name of a profile")
+			if !policy.IsProfileName(in.Name) { // else any file could be read with a token
+				return nil, errs.New("reading the profile", in.Name, errs.ErrInvalid, "not the name of a profile", "snapfs profile list")
 			}
 			text, err := policy.Text(in.Name)
 			return &profileOutput{Profile{in.Name, string(text)}}, err

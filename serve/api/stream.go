@@ -47,12 +47,12 @@ func (w *writer) flush() error {
 }
 
 // stream returns a response for package huma whose content the function do writes, as long as that takes. When do
-// returns, the client gets the rest that do has not flushed: a short response comes in one piece, with its length.
+// returns, the client gets all that do has not flushed: a short response comes in one piece, with its length.
 func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		ctx.SetHeader("Content-Type", contentType)
 		ctx.SetHeader("X-Content-Type-Options", "nosniff")
-		ctx.SetHeader("Content-Security-Policy", "sandbox allow-scripts") // a page of a diff has one script of its own
+		ctx.SetHeader("Content-Security-Policy", "sandbox allow-scripts") // the page of a diff has a script
 		ctx.SetHeader("Cache-Control", "no-store")
 		do(newWriter(ctx))
 	}}

@@ -26,8 +26,8 @@ import (
 type Where struct {
 	// Socket is the path of the unix socket.
 	Socket string `json:"socket,omitempty"`
-	// Group is the name or the number of a group whose members may connect to the unix socket too; "" for none. With
-	// it no caller is local: every request needs a token.
+	// Group is the name or the number of a group whose members may connect to the unix socket, too; "" for none. With
+	// a group, every request needs a token.
 	Group string `json:"group,omitempty"`
 	// Listen is a TCP address with a port; "" for none.
 	Listen string `json:"listen,omitempty"`
@@ -91,8 +91,8 @@ func (w Where) Open(ctx context.Context) (*Listener, error) {
 	return w.unix(u, w.Socket), nil
 }
 
-// unix returns the listener of a unix socket, called name. Without a group it accepts this user and root alone; with one
-// it accepts whom the kernel lets connect.
+// unix returns a listener on the unix socket l, called name. Without a group it accepts only this user and root; with
+// a group it accepts all whom the kernel lets connect.
 func (w Where) unix(l net.Listener, name string) *Listener {
 	if w.Group == "" {
 		l = peers{l}
@@ -206,7 +206,7 @@ func listenUnix(ctx context.Context, path string, gid int) (net.Listener, error)
 			return nil, errs.With(listening, path, err)
 		}
 	}
-	// Under another name until it has its mode.
+	// The socket has another name until its mode is set.
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if len(fresh) > longest {
 		fresh = filepath.Join(filepath.Dir(path), "s")

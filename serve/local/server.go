@@ -11,25 +11,27 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A Server holds what a server, which opens the engine anew for each request, keeps from one request to the
-// next: processes that supervise one sandbox after another, connections to supervisors, removed sandboxes whose files it
-// deletes, and the time of the last garbage collection. None of it is state: the server may be killed at any time.
+// A Server holds the resources that a server, which opens the engine anew for each request, reuses from one request to
+// the next: processes that supervise one sandbox after another, connections to supervisors, the removed sandboxes
+// whose files it deletes, and the time of the last garbage collection. None of it is state: the server may be killed
+// at any time.
 type Server struct {
 	pool        *standby.Pool
 	connections connpool.Pool
 	sweepTimer  *sweepTimer
-	registered  atomic.Bool   // the state directory is among those of the user, unless that failed
+	registered  atomic.Bool   // Options.register was called for the state directory
 	slots       chan struct{} // one for each call of Do that runs in the background
 	running     sync.WaitGroup
 }
 
-// maxBackground is how many functions [Server.Do] runs at once. They mostly wait for the disk.
+// maxBackground is how many functions of [Server.Do] run at once in the background. They mostly wait for the disk.
 const maxBackground = 16
 
-// Sweep starts the garbage collection with the command line args now, or when the interval since the last has passed.
+// Sweep starts the garbage collection with the command line args now, or once sweepInterval has passed since the last.
 func (s *Server) Sweep(args []string) error { return s.sweepTimer.later(args) }
 
-// Do calls f in the background, where [Server.Close] waits for it, or at once if maxBackground functions run there.
+// Do runs f in the background, where [Server.Close] waits for it, or in this goroutine if maxBackground functions run
+// already.
 func (s *Server) Do(f func()) {
 	select {
 	case s.slots <- struct{}{}:

@@ -51,7 +51,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// readPause is the least time between two reads of new events. Prometheus reads the counters every few seconds.
+// readPause is the least time between two reads of new events. Prometheus reads the counters only every few seconds.
 const readPause = 250 * time.Millisecond
 
 // Follow counts the events of the state directory state from now on until ctx ends, which is no error.

@@ -51,14 +51,15 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 	return e.DropSnapshots(ctx, l.Sandbox, old)
 }
 
-// snapshot takes a snapshot called name of the agent's sandbox, and calls listed under the sandbox's lock. After one that
-// took long, it takes the next while the sandbox is idle for a moment. That takes constant time and leaves little to copy
-// for those that follow. It returns when the snapshot is taken: the agent's file tools write to the view from outside, so
-// that nothing freezes them meanwhile.
+// snapshot takes a snapshot called name of the agent's sandbox, and calls listed under the sandbox's lock. It returns
+// when the snapshot is taken: nothing freezes the agent's file tools meanwhile, which write to the view from outside.
+//
+// After a snapshot that took long, snapshot takes the next while the sandbox is idle for a moment. That takes constant
+// time and leaves little to copy for those that follow.
 func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, listed func() error) error {
 	err := e.Checkpoint(ctx, l.Sandbox, name, listed)
 	if err == nil {
-		h, err := e.Supervise.Hold(ctx, l.Sandbox, "naming a state of") // the supervisor has the lock until then
+		h, err := e.Supervise.Hold(ctx, l.Sandbox, "naming a state of") // waits until the supervisor releases the lock
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ type Lease struct {
 	// Drift is the fingerprint of the last report of drift to the model.
 	Drift string `json:"drift,omitempty"`
 
-	text []byte // of the file, when it was read
+	text []byte // the JSON text from which the lease was read; nil after a change
 }
 
 // A Checkpoint is a named snapshot of a coding agent's sandbox, taken after a call of a tool, to which an
@@ -132,7 +132,7 @@ func (l *Lease) updateLocked(e *engine.Engine, change func(*Lease)) error {
 	if err != nil {
 		return err
 	}
-	if l.text == nil || !bytes.Equal(text, l.text) { // another hook has changed it
+	if l.text == nil || !bytes.Equal(text, l.text) { // another hook may have changed the lease
 		now, err := readLease(e.StateDir(), l.Sandbox)
 		if err != nil {
 			return err

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// tempWorkspace makes a temporary directory, the workspace of a test's sandbox, and returns its path without links.
+// tempWorkspace makes a temporary directory for the workspace of a test's sandbox, and returns its path after symbolic
+// links.
 func tempWorkspace() (string, error) {
 	dir, err := os.MkdirTemp("", "snapfs-prove-")
 	if err != nil {
@@ -22,9 +23,9 @@ func tempWorkspace() (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// approvalTrial returns the test of what a result carries: in a workspace of its own the probe makes files that run by
-// themselves, a link that leads out and a pipe in place of a file. It holds if a promotion is refused until somebody
-// approves each of them. Nothing is promoted.
+// approvalTrial returns the test of approvals. In a workspace of its own the probe makes files that run by themselves,
+// a link that leads out, and a pipe in place of a file. The boundary holds if a promotion is refused until each of
+// them is approved. Nothing is promoted.
 func approvalTrial() trial {
 	const name = "approval"
 	var workspace string
@@ -39,7 +40,7 @@ func approvalTrial() trial {
 		workspace, req.Workspace, req.Backend, req.Policy.Data = dir, dir, "", nil // those of the request may not hold there
 		return func() { os.RemoveAll(dir) }, nil                                   //nolint:errcheck // it is a temporary directory
 	}}
-	t.carried = func(r prove.Report, promoted error) prove.Report {
+	t.judge = func(r prove.Report, promoted error) prove.Report {
 		var refused *errs.Error
 		var refusal reconcile.Refusal
 		if errors.As(promoted, &refused) {

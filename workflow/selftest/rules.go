@@ -70,9 +70,10 @@ func (p *prover) ruleTrials() []trial {
 	}
 }
 
-// harmlessProgram returns the path of a program that exits with status 0 whatever its only argument is: of the first in
-// names that has a single name, because rules with arguments refuse a program with further hard links, as perf makes of
-// programs that it has seen. Without one it returns the first that exists: that probe then reports that it could not try.
+// harmlessProgram returns the path of the first program in names that exists and has a single name. Each of names
+// exits with status 0 whatever its only argument is. Rules with arguments refuse a program with further hard links,
+// such as perf makes of programs that it has seen. If all have further ones, harmlessProgram returns the first that
+// exists, or a path in /bin: the probe then reports that it could not try.
 func harmlessProgram(names ...string) string {
 	var found []string
 	for _, name := range names {

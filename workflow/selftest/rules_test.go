@@ -38,7 +38,8 @@ func TestARuleHoldsWithoutAProbeOnlyIfItCannotBeEnforced(t *testing.T) {
 	}
 }
 
-// TestAProgramOfOneNameIsPreferred has a true with a second hard link, as perf makes one, and a test without.
+// TestAProgramOfOneNameIsPreferred: a true with a second hard link, such as perf makes, comes after a test without
+// one.
 func TestAProgramOfOneNameIsPreferred(t *testing.T) {
 	dir := treetest.Dir(t)
 	for _, name := range []string{"true", "test"} {

@@ -121,9 +121,9 @@ type trial struct {
 	about subject
 	// seen, if set, changes the report of the probe by the events after the one with the number after.
 	seen func(r prove.Report, after uint64) prove.Report
-	// carried, if set, changes the report of the probe by the error with which the promotion of the sandbox's result
-	// ended, before any file was changed.
-	carried func(r prove.Report, promoted error) prove.Report
+	// judge, if set, changes the report of the probe by promoted, the error of a dry run of promoting the sandbox's
+	// result.
+	judge func(r prove.Report, promoted error) prove.Report
 	// quick is set if the probe takes almost no time.
 	quick bool
 	// terminal is set if the probe is started with a terminal of the host as input, which should be refused.
@@ -244,7 +244,7 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 				heldBack = u.Throttled.Value
 			}
 		}
-		if t.carried != nil && err == nil {
+		if t.judge != nil && err == nil {
 			if err = s.End(ctx); err == nil {
 				_, promoted = s.Promote(ctx, reconcile.PromoteOptions{DryRun: true}, false)
 			}
@@ -254,8 +254,8 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	if t.seen != nil && err == nil {
 		r = t.seen(r, after)
 	}
-	if t.carried != nil && err == nil && r.WasTried() {
-		r = t.carried(r, promoted)
+	if t.judge != nil && err == nil && r.WasTried() {
+		r = t.judge(r, promoted)
 	}
 	if r.Busy && heldBack >= time.Second/2 { // nothing else delays it
 		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was delayed for %v", heldBack.Round(time.Millisecond))

@@ -2,9 +2,9 @@
 
 package places
 
-// The places of all rows but the logs, without a leading slash: in a home directory, those of the machine without the
-// hashes of passwords, all of the machine, and the settings that are hidden only if they hold a credential. All but the
-// last are sorted.
+// The places of all rows but those of the logs, without a leading slash. Home are those in a home directory. Root are
+// those of the machine without the hashes of passwords, and All those with them. Settings are hidden only if they hold
+// a credential. All lists but Settings are sorted.
 var (
 	Home = []string{
 		".ICEauthority", ".Rhistory", ".Xauthority", ".acme.sh",

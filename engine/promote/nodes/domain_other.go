@@ -4,6 +4,6 @@ package nodes
 
 import "os"
 
-// Domain names what separates the open directory dir from others of its filesystem, so that no file can be renamed
-// between them. Outside of Linux nothing is known to do so, and it returns "".
+// Domain returns "": outside of Linux, directories of one filesystem belong to one domain, between which files are
+// renamed.
 func Domain(*os.File) string { return "" }

@@ -10,11 +10,12 @@ import (
 )
 
 // IgnoreName is a file with the pattern "*" in each stage, a promotion's private directory of old and new versions. A
-// stage may lie in a git work tree, for years if it is retained for an undo. Because of this file `git
-// status` does not list it and `git clean -fd` does not delete it (gitignore(5)).
+// stage may lie in a git work tree, and stay there for years for an undo. Because of the file, `git status` does not
+// list the stage and `git clean -fd` does not delete it (gitignore(5)).
 const IgnoreName = ".gitignore"
 
-// Ignore creates the file [IgnoreName] in a stage, the open directory dir, if it does not exist. name is for errors.
+// Ignore creates the file [IgnoreName] in a stage, the open directory dir, unless it exists. name stands for dir in
+// errors.
 func Ignore(dir *os.File, name string) error {
 	fd, err := unix.Openat(int(dir.Fd()), IgnoreName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err == unix.EEXIST {
@@ -28,39 +29,17 @@ func Ignore(dir *os.File, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// OthersAccess returns the path and mode of a stage, the open directory f, and the beginning of the command that
-// mends it if another user has access: "chmod 700 ", or "ls -ld " if the user may have changed it; else "".
+// OthersAccess returns the path and the mode of a stage, the open directory f. If another user has access to it, mend
+// is the beginning of a command for a hint: "ls -ld " if that user may have changed the stage, else "chmod 700 ".
 func OthersAccess(f *os.File) (path string, mode uint32, mend string, err error) {
 	st, err := vfs.Lstat(int(f.Fd()), "")
 	mode = st.Mode & 0o7777
 	if err != nil || int(st.UID) == os.Geteuid() && mode&0o077 == 0 {
 		return "", mode, "", err
 	}
-	path, _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())) // hints need the whole path
+	path, _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())) // a hint needs the absolute path
 	if int(st.UID) != os.Geteuid() || mode&0o022 != 0 {
 		return path, mode, "ls -ld ", nil
 	}
 	return path, mode, "chmod 700 ", nil
-}
-
-// OpenAbove opens the parent directory of the directory root, with O_PATH.
-func OpenAbove(root *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(root.Fd()), "..", vfs.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "..", Err: err}
-	}
-	return os.NewFile(uintptr(fd), ".."), nil
-}
-
-// CheckWritable returns EROFS, with the path of the open directory root, if its filesystem or mount is read-only.
-func CheckWritable(root *os.File) error {
-	if unix.Faccessat(int(root.Fd()), ".", unix.W_OK, unix.AT_EACCESS) == unix.EROFS {
-		return &os.PathError{Op: "write", Path: root.Name(), Err: unix.EROFS}
-	}
-	return nil
-}
-
-// Writable reports whether this process may add and remove names in the open directory dir.
-func Writable(dir *os.File) bool {
-	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
 }

@@ -1,4 +1,4 @@
-// Package ahead begins the container of a server's next sandbox before there is one, so that it starts sooner.
+// Package ahead begins the container of a server's next sandbox before a client requests one, so that it starts sooner.
 package ahead
 
 import (
@@ -14,26 +14,28 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// A Container holds the part of a container that needs no sandbox yet, its control groups and its pid 1, in a process that
-// supervises one sandbox after another and waits for the next. That one then starts sooner if it has the workspace, the
-// network and the limits of the last; otherwise the part is thrown away. Of the last sandbox, a Container has nothing else.
-// The zero value holds nothing. It is not safe for concurrent use.
+// A Container holds the beginning of a container: its control groups and its pid 1, which need no sandbox yet. It
+// belongs to a process that supervises one sandbox after another. The next sandbox gets the beginning, and starts
+// sooner, if its workspace, network and limits are those of the last one; otherwise the Container ends the beginning.
+// Nothing else of the last sandbox is left in it.
+//
+// The zero value holds nothing. A Container is not safe for concurrent use.
 type Container struct {
-	// next is the key of the last sandbox, and of the container.
+	// next is the key of the last sandbox, and of the beginning.
 	next      key
 	cat       *catalog.Catalog // of the last sandbox
 	resources *resources.Resources
 	begun     *isolate.Prepared
-	intent    *catalog.Intent // announces the control groups, so that a command after a kill removes them
+	intent    *catalog.Intent // announces the control groups: if this process is killed, the next command removes them
 }
 
-// nextName stands for the name of the sandbox in the intent of a Container, and a new id for its id.
+// nextName stands for the name of the sandbox in the intent of a [Container], which has a new id, too.
 const nextName = "next"
 
-// A key is everything on which the part of a container in a [Container] depends.
+// A key is everything on which the beginning of a container depends.
 type key struct {
 	state, workspace string
-	policy           catalog.Policy // with these fields only that [resources.Start] and [hostfs.Confinement] read
+	policy           catalog.Policy // only the fields that [resources.Start] and [hostfs.Confinement] read
 	spec             isolate.Spec   // as hostfs.Confinement returns it
 }
 
@@ -43,9 +45,9 @@ func keyOf(state, workspace string, p catalog.Policy) key {
 	return key{state, workspace, p, hostfs.Confinement(p, workspace)}
 }
 
-// Begin begins a container like that of the last sandbox, unless there was none, or its policy has limits of processes,
-// which may have to be checked by the clock as long as the control groups exist. After an error it holds nothing; the
-// start of the next sandbox reports the cause. Cost: 2 ms.
+// Begin begins a container like that of the last sandbox. It does nothing if there was none, or if its policy limits
+// processes: a timer may have to check such limits as long as the control groups exist. After an error a holds
+// nothing, and the start of the next sandbox reports the cause. Cost: 2 ms.
 func (a *Container) Begin(ctx context.Context) {
 	k := a.next
 	if a.begun != nil || a.cat == nil || hostfs.ForProcesses(k.policy.Limits) != (limits.Limits{}) {
@@ -61,14 +63,14 @@ func (a *Container) Begin(ctx context.Context) {
 		a.begun, err = isolate.Begin(ctx, spec)
 	}
 	if err != nil {
-		_ = a.Close() // what is left, a garbage collection removes
+		_ = a.Close() // a garbage collection removes the rest
 	}
 }
 
-// Take removes the part of a container from a and completes it for a sandbox of the catalogue cat with the policy p, of
-// which the site's bounds are a part already; the result gets the admission slot. Take returns nil if a holds none that
-// fits, for example because pid 1 was killed meanwhile; the slot is then the caller's still. The next container is like
-// that of this sandbox.
+// Take removes the beginning of a container from a and completes it for a sandbox of the catalogue cat. p is the
+// policy of the sandbox within the bounds of the site. The result owns the admission slot. Take returns nil if a holds
+// nothing that fits, for example because pid 1 was killed meanwhile; the caller then still owns the slot. The next
+// beginning is like that of this sandbox.
 func (a *Container) Take(cat *catalog.Catalog, workspace string, p catalog.Policy, slot *admission.Slot) (*isolate.Prepared, *resources.Resources) {
 	k := keyOf(cat.Dir(), workspace, p)
 	a.cat = cat
@@ -92,7 +94,7 @@ func (a *Container) Take(cat *catalog.Catalog, workspace string, p catalog.Polic
 	return begun, allowed
 }
 
-// Close ends the part of a container that a holds, if any.
+// Close ends the beginning that a holds, if any. It may be called again.
 func (a *Container) Close() error {
 	err := a.begun.Close()
 	if a.resources != nil {

@@ -1,5 +1,5 @@
-// Package connpool holds idle connections of a server to the supervisors of sandboxes, for later commands. A connection
-// that is used again saves each end a third of a millisecond.
+// Package connpool holds idle connections of a server to the supervisors of sandboxes, for later commands. Each reuse
+// saves the server and the supervisor a third of a millisecond.
 //
 // Read [Pool].
 package connpool
@@ -12,41 +12,42 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// maxConnections is how many connections a [Pool] holds, and maxEach how many of them to the supervisor of one
-// sandbox, in which each takes a thread.
+// maxConnections is how many connections a [Pool] holds. maxEach is how many of them may be to one supervisor, in
+// which each occupies a thread.
 const (
 	maxConnections = 32
 	maxEach        = 2
 )
 
-// A Pool holds connections to supervisors on which a command has ended, for the next command of this process in the same
-// sandbox. A server has one for all its requests. The zero value is empty. It is safe for concurrent use.
+// A Pool holds connections to supervisors on which a command has ended, for this process's next command in the same
+// sandbox. A server has one Pool for all its requests. The zero value is empty. A Pool is safe for concurrent use.
 type Pool struct {
 	mu     sync.Mutex
 	idle   []connection // in the order of their last use
 	closed bool
 }
 
-// A Socket is the socket at a path as it was before a connection to it was made: another supervisor may serve the path by
-// now.
+// A Socket identifies the socket at a path at one moment: later, another supervisor may serve the path by another
+// socket.
 type Socket struct {
 	path string
 	info os.FileInfo
 }
 
-// At returns the socket that is at path now.
+// At returns the socket that is at path now. Errors: those of [os.Lstat].
 func At(path string) (Socket, error) {
 	info, err := os.Lstat(path)
 	return Socket{path, info}, err
 }
 
+// A connection is an idle connection, and the socket to which it was made.
 type connection struct {
 	to   Socket
 	conn *fdsock.Conn
 }
 
-// Take removes a connection to the supervisor that serves the socket, and returns it, or nil if there is none. It closes
-// those whose supervisor no longer serves the path.
+// Take removes a connection to the supervisor that serves socket, and returns it, or nil if there is none. It closes
+// connections to the same path whose supervisor no longer serves it.
 func (c *Pool) Take(socket Socket) *fdsock.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +67,8 @@ func (c *Pool) Take(socket Socket) *fdsock.Conn {
 	return nil
 }
 
-// Put adds a connection to a socket, which was there before the connection was made, or closes it if there are enough.
+// Put adds conn, on which nothing is sent or received any more, and closes a connection if there are too many. The
+// caller got socket from [At] before it made the connection.
 func (c *Pool) Put(socket Socket, conn *fdsock.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +88,7 @@ func (c *Pool) Put(socket Socket, conn *fdsock.Conn) {
 	}
 }
 
-// Close closes the idle connections, and from now on each connection whose command ends.
+// Close closes the idle connections. From now on Put closes each connection that it gets.
 func (c *Pool) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -45,10 +45,10 @@ type Resources struct {
 	hit    *catalog.LimitHit
 }
 
-// Start creates the control groups for a policy's limits; the caller closes the Resources. With count, usage is counted
-// even without a limit, and limits can be set later. I/O limits apply to the block devices of dirs, as far as they can
-// be found. It takes over the sandbox's admission slot, which is nil where [Resources.Own] follows; after an error the slot is closed. Errors: those of
-// limits.Start.
+// Start creates the control groups for a policy's limits; the caller closes the Resources. With count, usage is
+// counted even without a limit, and limits can be set later. I/O limits apply to the block devices of dirs, as far as
+// they can be found. Start takes over the sandbox's admission slot, which may be nil if [Resources.Own] follows; after
+// an error the slot is closed. Errors: those of limits.Start.
 func Start(ctx context.Context, p catalog.Policy, count bool, slot *admission.Slot, dirs ...string) (*Resources, error) {
 	a := &Resources{limits: p.Limits, slot: slot}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume, Stored: a.stored}
@@ -70,7 +70,7 @@ func Start(ctx context.Context, p catalog.Policy, count bool, slot *admission.Sl
 	return a, nil
 }
 
-// Own takes over the admission slot of the sandbox, where [Start] got none.
+// Own takes over the admission slot of the sandbox, after a [Start] without one.
 func (a *Resources) Own(slot *admission.Slot) { a.slot = slot }
 
 // Attach stores the container that has just started, and subjects it to limits enforced by polling.

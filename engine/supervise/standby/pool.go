@@ -37,7 +37,7 @@ type supervisor struct {
 	expiry  *time.Timer   // while it waits
 	ended   chan struct{} // closed when it has ended and was reaped
 	sandbox string        // which it supervises; "" while it waits
-	done    chan struct{} // closed when it supervises the sandbox no more
+	done    chan struct{} // closed when it no longer supervises the sandbox
 }
 
 // defaultIdleTime is how long a supervisor process waits for its next sandbox before the Pool ends it.
@@ -71,7 +71,7 @@ func (p *Pool) Start(name string, log, ready, lock, slot *os.File) error {
 	return nil
 }
 
-// send lets the process s, which waits no more, supervise the sandbox called name.
+// send makes the process s, which is no longer in the pool, supervise the sandbox called name.
 func (p *Pool) send(s *supervisor, name string, rights []byte) error {
 	p.mu.Lock()
 	s.sandbox, s.done = name, make(chan struct{})
@@ -84,7 +84,7 @@ func (p *Pool) send(s *supervisor, name string, rights []byte) error {
 	return err
 }
 
-// finish notes that the process s supervises no sandbox any more.
+// finish notes that the process s no longer supervises a sandbox, and closes its channel of Done.
 func (p *Pool) finish(s *supervisor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,8 +98,8 @@ func (p *Pool) finish(s *supervisor) {
 	close(s.done)
 }
 
-// Done returns a channel that is closed when the process that supervises the sandbox called name now has finished with
-// it, or has ended. It returns nil if no process of the pool supervises it, and if p is nil.
+// Done returns a channel that is closed when the process that now supervises the sandbox called name has finished with
+// it, or has ended. It returns nil if no process of the pool supervises the sandbox, and if p is nil.
 func (p *Pool) Done(name string) <-chan struct{} {
 	if p == nil {
 		return nil

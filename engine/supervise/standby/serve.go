@@ -30,8 +30,8 @@ var errNoJob = errors.New("only a server of snapfs can start this process")
 
 // Serve is the main function of a process of a [Pool]: it calls do with one sandbox after another, until the
 // pool closes the connection, do returns an error, which may leave something of the sandbox in this process, or
-// ctx ends while it waits. Meanwhile standard error is the log of the sandbox. After each sandbox, when the pool may send
-// the next one already, Serve calls idle.
+// ctx ends while it waits. Meanwhile standard error is the log of the sandbox. After each sandbox,
+// while the pool may already send the next one, Serve calls idle.
 func Serve(ctx context.Context, do func(Job) error, idle func()) error {
 	syscall.CloseOnExec(poolFD)
 	pool := fdsock.FromFD(poolFD)

@@ -44,7 +44,7 @@ func (call Call) followed() Call {
 	}
 	target, err := os.Readlink("/proc/" + strconv.Itoa(call.PID) + "/" + strings.Join(names[:link], "/"))
 	if err == nil && filepath.IsAbs(target) { // otherwise a pipe or the like
-		call.Path, call.asked = filepath.Join(append([]string{target}, names[link:]...)...), ""
+		call.Path, call.raw = filepath.Join(append([]string{target}, names[link:]...)...), ""
 	}
 	return call
 }

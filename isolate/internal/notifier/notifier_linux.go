@@ -179,13 +179,13 @@ type Call struct {
 	Act Act
 	// Path is the absolute path of the file as the process names it, with symbolic links not followed.
 	Path string
-	// asked is Path with its "..", which do not lead to the directory above in the text if a symbolic link is before them,
-	// or "" for Path.
-	asked string
+	// raw is the absolute path before it was cleaned, or "" if Path is the same: in the kernel ".." after a symbolic
+	// link leads to the parent of the directory to which the link leads.
+	raw string
 	// Flags are those of open(2), if the act is [Open] or [Read], and those of linkat(2), if it is [Move].
 	Flags int
-	// To is the other name, as Path, if the act is [Move], and askedTo the one with "..".
-	To, askedTo string
+	// To is the other name, if the act is [Move]: To is like Path, and rawTo like raw.
+	To, rawTo string
 }
 
 // Serve calls observed for each system call that the seccomp filter with the descriptor listener stops, once for
@@ -222,15 +222,16 @@ func Serve(listener int, acts Act, observed func(Call) bool) {
 	}
 }
 
-// acts appends to all the acts of the stopped system call n that are among acts. c describes the arguments of the call.
+// acts appends those acts of the stopped system call n that are among acts to all. c describes the arguments of the
+// call.
 func (n *notification) acts(all []Call, c watched, acts Act) []Call {
-	path, asked := n.path(c)
+	path, raw := n.path(c)
 	if path == "" {
 		return all
 	}
-	call := Call{PID: int(n.pid), Act: c.act, Path: path, asked: asked}
+	call := Call{PID: int(n.pid), Act: c.act, Path: path, raw: raw}
 	if c.act == Move {
-		if call.To, call.askedTo = n.path(watched{dir: c.toDir, path: c.toPath}); n.number == unix.SYS_LINKAT {
+		if call.To, call.rawTo = n.path(watched{dir: c.toDir, path: c.toPath}); n.number == unix.SYS_LINKAT {
 			call.Flags = int(int32(n.args[4]))
 		}
 	}
@@ -245,7 +246,7 @@ func (n *notification) acts(all []Call, c watched, acts Act) []Call {
 		all = append(all, call)
 	}
 	if acts&Read != 0 && reads(call.Flags) {
-		all = append(all, Call{PID: call.PID, Act: Read, Path: path, asked: asked, Flags: call.Flags})
+		all = append(all, Call{PID: call.PID, Act: Read, Path: path, raw: raw, Flags: call.Flags})
 	}
 	return all
 }
@@ -275,9 +276,10 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) unix.Errno {
 	}
 }
 
-// path returns the absolute path of the file that the stopped system call n names, read from the memory of
-// the calling process, or "" if it cannot be read. asked is the same with "..". c describes the arguments of the call.
-func (n *notification) path(c watched) (path, asked string) {
+// path returns the absolute path of the file that the stopped system call n names, cleaned, and as it was before that
+// (see [Call]). It reads the memory of the calling process, and returns "" if it cannot. c describes the arguments of
+// the call.
+func (n *notification) path(c watched) (path, raw string) {
 	text := readText(int(n.pid), uintptr(n.args[c.path]))
 	if text != "" && text[0] == '/' {
 		return filepath.Clean(text), text
@@ -299,7 +301,7 @@ func (n *notification) path(c watched) (path, asked string) {
 // readText reads a C string of less than PATH_MAX bytes from the memory of a process, page by page, since
 // nothing may follow the last one.
 func readText(pid int, at uintptr) string {
-	const page, most = 4096, 256 // most paths are shorter than the first read
+	const page, most = 4096, 256 // most is the size of the first read, which most paths fit
 	var buf [unix.PathMax]byte
 	for n := 0; n < len(buf) && at != 0; {
 		size := int(page - at%page)

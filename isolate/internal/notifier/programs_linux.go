@@ -29,8 +29,8 @@ type version struct {
 const maxSeen = 4096
 
 // Programs returns the path, after symbolic links, of the program at path that a process in a container executes, and
-// those of the interpreters that the kernel starts for a script. It returns none if there is no such regular file. Cost:
-// three system calls for a path that it has seen.
+// those of the interpreters that the kernel starts for a script. It returns none if there is no such regular file.
+// Cost: three system calls for a path that it has seen.
 func (t *Tree) Programs(path string) (programs []string) {
 	const deepest = 5 // as in the kernel (bprm_execve of fs/exec.c)
 	for path != "" && len(programs) < deepest {
@@ -44,8 +44,8 @@ func (t *Tree) Programs(path string) (programs []string) {
 	return programs
 }
 
-// program returns the program at path in the container; the zero value if there is no regular file. A file that it has
-// seen before is read again only if its version is another.
+// program returns the program at path in the container; the zero value if no regular file is there. It reads a file
+// again only if its version has changed.
 func (t *Tree) program(path string) seen {
 	fd := t.openPath(path, true)
 	if fd < 0 {

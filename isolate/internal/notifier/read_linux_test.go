@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestDirectoriesAboveAreThoseOfTheKernel: ".." after a symbolic link leads above the directory to which the link leads.
+// TestDirectoriesAboveAreThoseOfTheKernel: ".." after a symbolic link leads to the parent of the directory to which
+// the link leads.
 func TestDirectoriesAboveAreThoseOfTheKernel(t *testing.T) {
 	dir := treetest.Dir(t)
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "proc/sub"), 0o755), os.Symlink("proc/sub", filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "proc/file"), nil, 0o755))
@@ -24,17 +25,17 @@ func TestDirectoriesAboveAreThoseOfTheKernel(t *testing.T) {
 	in := NewTree(int(root.Fd()))
 	defer in.Close()
 	real := filepath.Join(dir, "proc/file")
-	for _, asked := range []string{real, dir + "/link/../file", dir + "/../" + filepath.Base(dir) + "/link/../../link/../file", "/proc/self/../.." + real} {
-		call := Call{PID: os.Getpid(), Act: Read, Path: filepath.Clean(asked), asked: asked}
+	for _, raw := range []string{real, dir + "/link/../file", dir + "/../" + filepath.Base(dir) + "/link/../../link/../file", "/proc/self/../.." + real} {
+		call := Call{PID: os.Getpid(), Act: Read, Path: filepath.Clean(raw), raw: raw}
 		if got := call.Read(in); got != real {
-			t.Errorf("%s reads %q", asked, got)
+			t.Errorf("%s reads %q", raw, got)
 		}
 		if got := call.Program(in); got != real {
-			t.Errorf("%s executes %q", asked, got)
+			t.Errorf("%s executes %q", raw, got)
 		}
-		call.Act, call.To, call.askedTo = Move, call.Path, asked
+		call.Act, call.To, call.rawTo = Move, call.Path, raw
 		if from, to := call.Moved(in); from != real || to != real {
-			t.Errorf("%s moves %q to %q", asked, from, to)
+			t.Errorf("%s moves %q to %q", raw, from, to)
 		}
 	}
 }

@@ -6,19 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Tree finds the files that the processes of one container name. It remembers programs that it has seen. Its methods
-// are not safe for concurrent use.
+// A Tree resolves the paths that the processes of one container name. It caches the programs that it has found. Its
+// methods are not safe for concurrent use.
 type Tree struct {
 	root int
-	open int // descriptor of /proc/self/fd, opened when it is needed
+	open int // descriptor of /proc/self/fd, or -1 before the first use
 	seen map[string]seen
 }
 
-// NewTree returns the tree below root, a descriptor of the container's root directory, which stays the caller's. The
-// caller closes the Tree.
+// NewTree returns the tree below root, a descriptor of the container's root directory. root stays open as long as the
+// Tree is used; the caller closes both.
 func NewTree(root int) *Tree { return &Tree{root: root, open: -1} }
 
-// Close closes the descriptor of the Tree's own.
+// Close closes the descriptor that the Tree has opened itself.
 func (t *Tree) Close() {
 	if t.open >= 0 {
 		unix.Close(t.open)
@@ -50,7 +50,7 @@ func (t *Tree) entryAt(path string, follow bool) (entry, bool) {
 
 // pathOf returns the path of the file that is open as fd, or "" if it has none.
 func (t *Tree) pathOf(fd int) string {
-	if t.open < 0 { // a lookup in the open directory takes a third of the time of one from the root
+	if t.open < 0 { // a lookup in an open directory takes a third of the time of one from the root
 		var err error
 		if t.open, err = unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 			return ""

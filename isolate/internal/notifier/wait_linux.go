@@ -12,22 +12,23 @@ import (
 
 // A waiter waits for the system calls that a seccomp filter stops.
 //
-// Go's scheduler takes a goroutine's right to execute Go code from it after 20 µs in a system call, by a thread that it
-// wakes for that, and that the goroutine wakes again when it returns. These two take several times the processor time
-// of an observation. So where calls follow one another within the time dense, the waiter keeps the right, which is one
-// of GOMAXPROCS, while it waits, for at most dense; of all waiters of this process only one does. A collection of
-// garbage need not wait that long: it sends the thread a signal, which interrupts the waiting.
+// A goroutine needs one of GOMAXPROCS processors of the Go runtime to execute Go code. After 20 µs in a system call, a
+// thread that the runtime wakes for this takes the processor away, and the goroutine wakes a thread when it returns.
+// Both together take several times the processor time of an observation. So where calls follow one another within the
+// time dense, the waiter retains its processor while it waits, for at most dense. Of all waiters of this process only
+// one does so at a time. A garbage collection does not wait that long: it interrupts the waiting by a signal to the
+// thread.
 type waiter struct {
 	listener int
 	dense    time.Duration
-	last     time.Time // when the last call was there
-	keep     bool      // keep the right to execute Go code
+	last     time.Time // when the last call came
+	keep     bool      // retain the processor of the runtime
 }
 
-// taken is set while a waiter keeps the right to execute Go code.
+// taken is set while a waiter of this process retains its processor.
 var taken atomic.Bool
 
-// setKeep makes the waiter keep the right to execute Go code while it waits, unless another one does, or no longer.
+// setKeep makes the waiter retain its processor while it waits, unless another waiter does, or give it up again.
 func (w *waiter) setKeep(keep bool) {
 	switch {
 	case keep && !w.keep:
@@ -43,8 +44,8 @@ func newWaiter(listener int) *waiter {
 	return &waiter{listener: listener, dense: 20 * time.Millisecond}
 }
 
-// next waits until the kernel has a notification of a system call that the filter has stopped. It returns false when no
-// process with the filter is left; the caller calls setKeep(false) then.
+// next waits until the kernel has a notification of a stopped system call. It returns false when no process with the
+// filter is left; the caller then calls setKeep(false).
 func (w *waiter) next() bool {
 	for {
 		events, err := w.poll()
@@ -63,8 +64,8 @@ func (w *waiter) next() bool {
 	}
 }
 
-// poll waits for events of the filter's descriptor, for at most the time dense if the waiter keeps the right to execute
-// Go code; then it returns none, and the next poll waits without that right.
+// poll waits for events of the filter's descriptor. If the waiter retains its processor, it waits for at most the time
+// dense, then gives the processor up and returns no events.
 func (w *waiter) poll() (events int16, err error) {
 	fds := [1]unix.PollFd{{Fd: int32(w.listener), Events: unix.POLLIN}}
 	if !w.keep {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// waiting starts a waiter, which with keep keeps the right to execute Go code for an hour. It returns the other end of the
-// pipe at which the waiter waits, and the channel with what its next returns.
+// waiting starts a waiter, which with keep retains its processor for an hour. It returns the other end of the pipe at
+// which the waiter waits, and a channel that gets the results of next.
 func waiting(t *testing.T, keep bool) (end *os.File, next chan bool) {
 	t.Helper()
 	r, end, err := os.Pipe()
@@ -28,16 +28,16 @@ func waiting(t *testing.T, keep bool) (end *os.File, next chan bool) {
 	return end, next
 }
 
-// TestWaitingHoldsUpNoCollectionOfGarbage: a waiter that does not give up the right to execute Go code does so for a
-// collection of garbage, which stops all goroutines.
+// TestWaitingHoldsUpNoCollectionOfGarbage: a waiter that retains its processor gives it up for a garbage collection,
+// which stops all goroutines.
 func TestWaitingHoldsUpNoCollectionOfGarbage(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // on one processor a waiter does not keep it
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // on a single processor a waiter does not retain it
 	end, next := waiting(t, true)
 	for range 20 {
 		began := time.Now()
 		runtime.GC()
 		if took := time.Since(began); took > time.Minute {
-			t.Fatalf("a collection of garbage took %v", took)
+			t.Fatalf("a garbage collection took %v", took)
 		}
 	}
 	if _, err := end.Write([]byte("x")); err != nil {
@@ -60,8 +60,8 @@ func TestWaitingEndsWithTheFilter(t *testing.T) {
 	}
 }
 
-// TestOneWaiterKeepsTheRight: with as many waiters as processors, each with frequent calls, no other goroutine would run.
-func TestOneWaiterKeepsTheRight(t *testing.T) {
+// TestOneWaiterRetainsItsProcessor: if as many waiters as there are processors did, no other goroutine would run.
+func TestOneWaiterRetainsItsProcessor(t *testing.T) {
 	one, other := newWaiter(-1), newWaiter(-1)
 	one.setKeep(true)
 	other.setKeep(true)

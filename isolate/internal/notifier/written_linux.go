@@ -13,7 +13,7 @@ import (
 // time, and always may.
 func (call Call) Written(in *Tree) string {
 	call = call.followed()
-	if (strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/")) && !strings.Contains(call.asked, "/..") {
+	if (strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/")) && !strings.Contains(call.raw, "/..") {
 		return ""
 	}
 	there, found := call.entryAt(in, false)
@@ -56,11 +56,11 @@ func (call Call) opened(in *Tree, there entry, found bool) string {
 	return ""
 }
 
-// newAt returns the path, after symbolic links, at which the call would make a new file in the container; "" if there is no
-// such directory.
+// newAt returns the path, after symbolic links, at which the call would make a new file in the container; "" if its
+// directory does not exist.
 func (call Call) newAt(in *Tree) string {
-	asked, _ := filepath.Split(strings.TrimRight(call.asked, "/"))
-	dir, found := Call{Path: filepath.Dir(call.Path), asked: asked}.entryAt(in, true)
+	raw, _ := filepath.Split(strings.TrimRight(call.raw, "/"))
+	dir, found := Call{Path: filepath.Dir(call.Path), raw: raw}.entryAt(in, true)
 	if !found || dir.kind != unix.S_IFDIR {
 		return ""
 	}

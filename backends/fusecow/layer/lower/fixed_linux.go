@@ -8,16 +8,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// fixedNames are names that always lead to the inode that they led to at first: those at which something is mounted above
-// the filesystem, such as an empty directory over ~/.ssh. When a lookup tells the kernel that such a name has another
-// inode, because the user of the lower has replaced the file, the kernel removes the mount in every mount namespace
-// (d_invalidate in fs/dcache.c), and the file is seen.
+// fixedNames are names that a tree always resolves to the inode that it found there first. The sandbox has something
+// mounted at each, such as an empty directory over ~/.ssh. If the user of the lower replaces the file and a lookup
+// then reports another inode, the kernel removes the mount in every mount namespace (d_invalidate in fs/dcache.c), and
+// commands see the file.
 type fixedNames struct {
 	mu sync.RWMutex
-	// paths are the names, relative to the root of the lower, with the attributes of their first inodes, which are the
-	// zero value before the first lookup.
+	// paths maps each name, relative to the root of the lower, to the attributes of its first inode: the zero value
+	// before the first lookup.
 	paths map[string]vfs.Stat
-	// last has the last component of each of paths.
+	// last is the set of the last components of paths.
 	last map[string]bool
 }
 
@@ -36,10 +36,10 @@ func (x *fixedNames) add(p string) {
 	}
 }
 
-// stat returns the attributes of the first inode at the fixed path p, as they were then if the path leads to another one
-// now, or to none. present returns those of the present one.
-func (x *fixedNames) stat(p string, present func() (vfs.Stat, error)) (vfs.Stat, error) {
-	st, err := present() // without mu, which every lookup takes: the lower may answer late
+// stat returns the attributes of the first inode at the fixed path p: the current ones while p leads to that inode,
+// and those of the first lookup otherwise. current looks the path up.
+func (x *fixedNames) stat(p string, current func() (vfs.Stat, error)) (vfs.Stat, error) {
+	st, err := current() // without mu, which every lookup takes: the lower may be slow
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	first := x.paths[p]
@@ -55,8 +55,8 @@ func (x *fixedNames) stat(p string, present func() (vfs.Stat, error)) (vfs.Stat,
 	return first, nil
 }
 
-// Fixes reports whether the entry called name in the lower directory dir always leads to its first inode, as [Tree.Hide]
-// has requested for it.
+// Fixes reports whether the tree always resolves the entry called name in the lower directory dir to its first inode,
+// because [Tree.Hide] got its path, or one below it, with two slashes.
 func (t *Tree) Fixes(dir *Ref, name string) bool {
 	t.fixed.mu.RLock()
 	defer t.fixed.mu.RUnlock()
@@ -67,8 +67,8 @@ func (t *Tree) Fixes(dir *Ref, name string) bool {
 	return fixed
 }
 
-// TakeOver makes t continue for was, a tree of the same lower: with the files that were read too late, the versions of
-// those that were read first, and the inodes of fixed names.
+// TakeOver makes t continue the work of was, a tree of the same lower. It takes over the list of late reads, the
+// versions of files at their first read, and the first inodes of fixed names.
 func (t *Tree) TakeOver(was *Tree) {
 	t.takeLateReads(was)
 	t.takeFirstReads(was)

@@ -197,8 +197,8 @@ func TestHideExceptSomeNames(t *testing.T) {
 	}
 }
 
-// TestAFixedNameKeepsItsFirstInode, whatever the user of the lower does with it and the directory above it, and also in the
-// tree that takes over. Its attributes are the present ones while the inode is there.
+// TestAFixedNameKeepsItsFirstInode: whatever the user of the lower does with the file and the directory above it, and
+// also in the tree that takes over. Its attributes are the current ones while the inode is there.
 func TestAFixedNameKeepsItsFirstInode(t *testing.T) {
 	tree, path, dir := newTree(t, vfs.Timestamp{})
 	top := dir.Dir

@@ -29,7 +29,7 @@ type Tree struct {
 	reads firstReads
 	// hidden says which names no lookup may find, see [Tree.Hide]; nil for none.
 	hidden atomic.Pointer[hiddenNames]
-	fixed  fixedNames
+	fixed  fixedNames // see [Tree.Fixes]
 }
 
 // hiddenNames are names of a lower that are invisible.
@@ -147,7 +147,8 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 // Hide makes these paths, relative to the root of the lower directory tree, invisible, now and when they
 // appear later. A path that ends with a slash stands for all names in that directory, but for those of which a path
 // follows that begins with a slash. The paths replace those of an earlier call. Entries that the kernel has looked up
-// before stay visible. A path that begins with two slashes is not hidden: see [Tree.Fixes].
+// before stay visible. A path that begins with two slashes is not hidden but fixed, see [Tree.Fixes]; it stays fixed
+// after later calls.
 func (t *Tree) Hide(paths []string) {
 	hidden := hiddenNames{dirs: make(map[string][]string, len(paths)), shown: map[string]bool{}}
 	for _, p := range paths {
@@ -180,19 +181,19 @@ func (t *Tree) Hides(dir *Ref, name string) bool {
 }
 
 // Stat returns the attributes of the entry called name in the lower directory dir. A name that [Tree.Hide]
-// made invisible is ENOENT. A name that the tree fixes has the attributes of its first inode.
+// made invisible is ENOENT. A fixed name has those of its first inode.
 func (t *Tree) Stat(dir *Ref, name string) (vfs.Stat, error) {
 	if t.Hides(dir, name) {
 		return vfs.Stat{}, unix.ENOENT
 	}
 	if t.Fixes(dir, name) {
-		return t.fixed.stat(path.Join(dir.Path(), name), func() (vfs.Stat, error) { return t.present(dir, name) })
+		return t.fixed.stat(path.Join(dir.Path(), name), func() (vfs.Stat, error) { return t.current(dir, name) })
 	}
-	return t.present(dir, name)
+	return t.current(dir, name)
 }
 
-// present returns the present attributes of the entry called name in the lower directory dir.
-func (t *Tree) present(dir *Ref, name string) (vfs.Stat, error) {
+// current returns the current attributes of the entry called name in the lower directory dir, hidden or fixed or not.
+func (t *Tree) current(dir *Ref, name string) (vfs.Stat, error) {
 	d, err := t.DirFD(dir)
 	if err != nil {
 		return vfs.Stat{}, err

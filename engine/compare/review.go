@@ -11,10 +11,11 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/page"
 	"github.com/snapfs/snapfs/engine/diff/patch"
+	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
-// Limit removes, from the parts of c, all changes but those at or below one of the paths, which are absolute and clean.
-// Without paths it removes none.
+// Limit removes from c all changes but those at or below one of paths, which are absolute and clean. Without paths it
+// removes none.
 func (c *Changes) Limit(paths []string) {
 	if len(paths) == 0 {
 		return
@@ -22,14 +23,12 @@ func (c *Changes) Limit(paths []string) {
 	for i, p := range c.Parts {
 		c.Parts[i].Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(ch diff.Change) bool {
 			abs := filepath.Join(p.Root, ch.Path)
-			return !slices.ContainsFunc(paths, func(path string) bool {
-				return abs == path || path == "/" || strings.HasPrefix(abs, path+"/")
-			})
+			return !slices.ContainsFunc(paths, func(path string) bool { return pathlist.Within(abs, path) })
 		})
 	}
 }
 
-// PageParts returns the changes of all parts for a page for review in a browser.
+// PageParts returns the changes of all parts in the form in which package page shows them for review in a browser.
 func (c *Changes) PageParts() []page.Part {
 	var parts []page.Part
 	for _, p := range c.Parts {
@@ -38,8 +37,8 @@ func (c *Changes) PageParts() []page.Part {
 	return parts
 }
 
-// WritePatch writes the changes of all parts to w as a patch in the format of git diff, with a comment before those of a
-// part outside the workspace. After an error the patch ends early. Renames are those that FindRenames has found.
+// WritePatch writes the changes of all parts to w as a patch in the format of git diff. A comment line precedes each
+// part outside the workspace. Renames are those that FindRenames has found. After an error the patch is incomplete.
 func (c *Changes) WritePatch(ctx context.Context, w io.Writer) error {
 	for _, p := range c.Parts {
 		if !p.Workspace {
