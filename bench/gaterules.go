@@ -150,22 +150,9 @@ func (r *referee) ruledStart(rules string) func(context.Context, *processes) (fl
 func inProcessorTime(s timing.Subject) timing.Subject {
 	do := s.Do
 	s.Do = func(ctx context.Context) (time.Duration, error) {
-		before, err := childrenTime()
-		if err != nil {
-			return 0, err
-		}
-		if _, err := do(ctx); err != nil {
-			return 0, err
-		}
-		after, err := childrenTime()
-		return after - before, err
+		before := timing.Processor(unix.RUSAGE_CHILDREN)
+		_, err := do(ctx)
+		return timing.Processor(unix.RUSAGE_CHILDREN) - before, err
 	}
 	return s
-}
-
-// childrenTime returns the processor time of all processes that this process has waited for.
-func childrenTime() (time.Duration, error) {
-	var u unix.Rusage
-	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -44,27 +45,16 @@ func Measure(ctx context.Context, ask string, out io.Writer) error {
 	}
 	defer t.Close()
 	var c cost
-	if c.Wall, err = t.Run(ctx); err == nil {
-		c.CPU, err = used()
-	}
-	if err != nil {
+	if c.Wall, err = t.Run(ctx); err != nil {
 		return err
 	}
+	c.CPU = timing.Processor(unix.RUSAGE_CHILDREN)
 	for err == nil || err == unix.EINTR {
 		_, err = unix.Wait4(-1, nil, 0, nil)
 	}
 	if err != unix.ECHILD {
 		return err
 	}
-	if c.Tree, err = used(); err != nil {
-		return err
-	}
+	c.Tree = timing.Processor(unix.RUSAGE_CHILDREN) // with that of the processes that the program has left
 	return json.NewEncoder(out).Encode(c)
-}
-
-// used returns the processor time of all processes that this one has waited for, and that these have waited for.
-func used() (time.Duration, error) {
-	var u unix.Rusage
-	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }

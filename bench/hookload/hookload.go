@@ -12,8 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/keypoint"
@@ -75,9 +76,9 @@ func (s Session) Measure(ctx context.Context, rounds int) (samples []timing.Samp
 	for i := range list {
 		do := list[i].Do
 		list[i].Do = func(ctx context.Context) (time.Duration, error) {
-			before := childTime()
+			before := timing.Processor(unix.RUSAGE_CHILDREN)
 			took, err := do(ctx)
-			used[i] += childTime() - before
+			used[i] += timing.Processor(unix.RUSAGE_CHILDREN) - before
 			return took, err
 		}
 	}
@@ -91,13 +92,6 @@ func (s Session) Measure(ctx context.Context, rounds int) (samples []timing.Samp
 // untilTaken waits until the checkpoint that a hook has promised has been taken.
 func (s Session) untilTaken(ctx context.Context, sandbox string) error {
 	return poll.Until(ctx, time.Millisecond, time.Millisecond, func() (bool, error) { return !keypoint.IsPromised(s.State, sandbox), nil })
-}
-
-// childTime returns the processor time of all child processes that this process has waited for.
-func childTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) // cannot fail with a valid pointer
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // send runs the hook for an event of a session in the directory cwd and returns its reply. more are further JSON fields

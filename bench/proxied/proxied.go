@@ -133,18 +133,10 @@ func (l Lab) measure(ctx context.Context) (m measurement, err error) {
 
 // timed returns the rates that f measured, with the processor time of the processes that ended in it.
 func timed(o order, f func() (rates, error)) (rates, error) {
-	var before, after unix.Rusage
-	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &before)
-	if err != nil {
-		return rates{}, err
-	}
+	before := timing.Processor(unix.RUSAGE_CHILDREN)
 	r, err := f()
-	if err = errors.Join(err, unix.Getrusage(unix.RUSAGE_CHILDREN, &after)); err != nil {
-		return r, err
-	}
-	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
-	r.Processor = time.Duration(used) / time.Duration(o.Rounds+o.Many)
-	return r, nil
+	r.Processor = (timing.Processor(unix.RUSAGE_CHILDREN) - before) / time.Duration(o.Rounds+o.Many)
+	return r, err
 }
 
 // throughNginx measures requests by a process of the host to nginx, with its files in dir, which sets the key.

@@ -117,20 +117,10 @@ func (p *pair) process(ctx context.Context, args ...string) (t took, err error) 
 		return t, err
 	}
 	defer prepared.Close()
-	before := used(unix.RUSAGE_CHILDREN)
+	before := timing.Processor(unix.RUSAGE_CHILDREN)
 	t.wall, err = prepared.Run(ctx)
-	t.cpu = used(unix.RUSAGE_CHILDREN) - before
+	t.cpu = timing.Processor(unix.RUSAGE_CHILDREN) - before
 	return t, err
-}
-
-// used returns the processor time of this process, for unix.RUSAGE_SELF, or of the children that it has waited for, for
-// unix.RUSAGE_CHILDREN.
-func used(of int) time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(of, &u) != nil {
-		return 0 // it fails for a wrong argument only
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // supervising returns the processor time of the supervisor of the sandbox called name, the process that starts the
@@ -256,13 +246,13 @@ func (l Lab) job(of func(took) time.Duration) func(context.Context, *pair) (floa
 // ended, and the processor time of this process and the sandbox's supervisor.
 func (p *pair) commands(ctx context.Context, name string, n int) (t took, err error) {
 	supervised, err := p.supervising(name)
-	began, before := time.Now(), used(unix.RUSAGE_SELF)
+	began, before := time.Now(), timing.Processor(unix.RUSAGE_SELF)
 	for range n {
 		if err = errors.Join(err, p.exec(ctx, name, "/bin/ls", "-l", p.dir)); err != nil {
 			return t, err
 		}
 	}
-	t.wall, t.cpu = time.Since(began), used(unix.RUSAGE_SELF)-before
+	t.wall, t.cpu = time.Since(began), timing.Processor(unix.RUSAGE_SELF)-before
 	after, err := p.supervising(name)
 	t.cpu += after - supervised
 	return t, err
