@@ -18,9 +18,9 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 		return e.Reconcile.RefuseUnfinished("removing", name, "")
 	}
 	read := false
-	err := e.Supervise.Remove(ctx, name, func(h *catalog.Locked) error {
+	err := e.Supervise.Remove(ctx, name, func(h *catalog.Locked, intent *catalog.Intent) error {
 		read = true // an error is about the sandbox's trees from here on
-		return e.Sandboxes.DiscardSoon(ctx, h)
+		return e.Sandboxes.DiscardSoon(ctx, h, intent)
 	})
 	if !read && (errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound) && e.cat.Claimed(name)) {
 		return e.removeUnread(ctx, name)

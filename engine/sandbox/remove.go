@@ -115,21 +115,19 @@ func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	return sb.Reclaim(ctx, d.ID, d)
 }
 
-// DiscardSoon removes a locked sandbox as [Store.DiscardHeld] does. If the Store has a [Background], that removes the
-// trees later, and reports a failure as a notice: on a disk that discards freed blocks at once, each of some fifteen
-// files costs 1 ms.
-func (sb *Store) DiscardSoon(ctx context.Context, h *catalog.Locked) error {
+// DiscardSoon removes a locked sandbox as [Store.DiscardHeld] does, and then ends the intent that announces that. If the
+// Store has a [Background], that removes the trees later, and reports a failure as a notice: on a disk that discards
+// freed blocks at once, each of some fifteen files costs 1 ms. After an error the intent is the caller's still.
+func (sb *Store) DiscardSoon(ctx context.Context, h *catalog.Locked, intent *catalog.Intent) error {
 	if sb.later == nil {
-		return sb.DiscardHeld(ctx, h)
-	}
-	intent, err := sb.BeginRemoval(h.Record) // the next command does the rest if this process is killed
-	if err != nil {
-		h.Release()
+		err := sb.DiscardHeld(ctx, h)
+		if err == nil {
+			sb.End(intent)
+		}
 		return err
 	}
 	d, err := sb.Unname(h)
 	if err != nil {
-		sb.End(intent)
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)

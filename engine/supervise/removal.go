@@ -13,13 +13,13 @@ import (
 const staysTimeout = 10 * time.Second
 
 // Remove ends every process of a sandbox as [Manager.Stop] does, locks the sandbox and calls discard, which removes it
-// and releases the lock.
+// and releases the lock. Unless it fails, discard also takes over the intent, which ends with the removal.
 //
 // Meanwhile an intent in the catalogue announces the removal. A supervisor that ends while its sandbox is being removed
 // does not write the sandbox's files to the disk, which takes long if there are many. After an error Remove does that,
 // if the sandbox still exists; after the death of this process the next command does. Errors: those of discard,
 // [Manager.Stop] and [Manager.Hold].
-func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *catalog.Locked) error) error {
+func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *catalog.Locked, intent *catalog.Intent) error) error {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *cata
 	if err != nil {
 		return err
 	}
-	err = sv.endAndDiscard(ctx, rec, discard)
+	err = sv.endAndDiscard(ctx, rec, func(h *catalog.Locked) error { return discard(h, intent) })
 	if errors.Is(err, errReplaced) {
 		sv.sandboxes.End(intent)
 		return sv.Remove(ctx, name, discard)
@@ -36,7 +36,6 @@ func (sv *Manager) Remove(ctx context.Context, name string, discard func(h *cata
 	if err != nil {
 		return errors.Join(err, sv.syncWhatStays(ctx, rec, intent))
 	}
-	sv.sandboxes.End(intent) // the rest is in the trash
 	return nil
 }
 
