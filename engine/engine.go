@@ -60,8 +60,7 @@ type Config struct {
 	// Sweeper is the command that starts a collection in the background, given like
 	// Supervisor. If it is empty, collections run in this process.
 	Sweeper []string
-	// Background deletes the files of removed sandboxes later, in a program that removes many.
-	// nil means that each removal does it.
+	// Background deletes the files of removed sandboxes later, in a program that removes many; nil: each removal does.
 	Background sandbox.Background
 	// Later leaves the removal of expired sandboxes to the sweeper, for commands that only
 	// read. Until then [Engine.List] and [Engine.Names] leave them out.

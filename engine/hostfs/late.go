@@ -141,8 +141,9 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 			}
 		}
 	}
+	fixed = append(fixed, masks...)
 	for i := range mounts {
-		finish(&mounts[i], s, append(fixed, masks...))
+		finish(&mounts[i], s, fixed)
 	}
 	return masks
 }

@@ -74,6 +74,11 @@ func readLease(state, sandbox string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseLease(sandbox, data)
+}
+
+// parseLease returns the lease of a sandbox from its JSON text. Errors: errs.ErrCorrupt.
+func parseLease(sandbox string, data []byte) (*Lease, error) {
 	l := &Lease{text: data}
 	if err := exactjson.Decode(data, l); err != nil {
 		return nil, &errs.Error{Op: "reading the lease of", Path: sandbox, Kind: errs.ErrCorrupt, Err: err}
@@ -133,7 +138,7 @@ func (l *Lease) updateLocked(e *engine.Engine, change func(*Lease)) error {
 		return err
 	}
 	if l.text == nil || !bytes.Equal(text, l.text) { // another hook may have changed the lease
-		now, err := readLease(e.StateDir(), l.Sandbox)
+		now, err := parseLease(l.Sandbox, text)
 		if err != nil {
 			return err
 		}
