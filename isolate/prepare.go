@@ -64,7 +64,7 @@ func begin(ctx context.Context, spec Spec, command *Command, waits bool) (*Prepa
 		b.streams, err = command.duplicate()
 	}
 	build := &builder{Planner: mounts.NewPlanner(im, spec.trees()), spec: spec, host: callerFacts(&spec)}
-	build.p1.ctl = ends[1]
+	build.p1.ctl, build.HidesAgain = ends[1], waits
 	var pid, pidfd int
 	if err == nil {
 		pid, pidfd, err = build.fork(ends[0], waits)

@@ -76,12 +76,13 @@ func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 // and directly below it an image with the whiteouts, which the tmpfs has where there is no image. A goroutine makes
 // both while the supervisor makes other mounts.
 type hiddenLayer struct {
-	filled  chan struct{} // closed when the fields below are set
-	layer   *os.File      // detached
-	image   *os.File      // detached, or nil
-	parents []parent      // the host's directories of which layer has copies
-	err     error
-	mapped  bool // whether the ids of layer were mapped for the container
+	filled chan struct{} // closed when the fields below are set
+	source hiddenSource
+	layer  *os.File // detached
+	image  *os.File // detached, or nil
+	err    error
+	mapped bool // whether the ids of layer were mapped for the container
+	again  bool // whether an earlier container had the same layers
 }
 
 // fillHiddenLayers starts to make the layers that hide entries, for all those mounts with hidden entries that
@@ -97,23 +98,25 @@ func (pl *Planner) fillHiddenLayers() {
 			pl.hidden = map[string]*hiddenLayer{}
 		}
 		pl.hidden[m.Target] = l
-		opaque := m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr
+		l.source = hiddenSource{opaque: m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr, images: pl.Spec.Images, ids: pl.Spec.IDs}
 		go func() {
 			defer close(l.filled)
-			l.err = l.fill(m.Target, m.Hidden, opaque, pl.Spec.Images)
+			l.source.parents, l.source.hidden = parentsOf(m.Target, m.Hidden)
+			if !pl.HidesAgain || !lastHidden.reuse(m.Target, l) {
+				l.err = l.fill()
+			}
 		}()
 	}
 }
 
 // closeHiddenLayers adds the overlay layers that hide entries of trees to CloseLast.
 func (pl *Planner) closeHiddenLayers() {
-	for _, l := range pl.hidden {
+	for target, l := range pl.hidden {
 		<-l.filled
-		for _, m := range []*os.File{l.layer, l.image} {
-			if m != nil {
-				pl.CloseLast = append(pl.CloseLast, m)
-			}
+		if pl.HidesAgain {
+			lastHidden.keep(target, l)
 		}
+		pl.CloseLast = append(pl.CloseLast, l.files()...)
 	}
 	pl.hidden = nil
 }
@@ -132,7 +135,7 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() ([]*os.Fil
 			l.mapped = true
 			l.err = mount.IDMap(l.layer, userns)
 			if errors.Is(l.err, unix.EINVAL) { // a tmpfs before Linux 6.3
-				l.err = shiftOwners(int(l.layer.Fd()), l.parents, pl.Spec.IDs)
+				l.err = shiftOwners(int(l.layer.Fd()), l.source.parents, pl.Spec.IDs)
 			}
 		}
 		if l.err != nil {
@@ -154,11 +157,11 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() ([]*os.Fil
 	}
 }
 
-// fill makes the overlay layers that hide entries of tree: a tmpfs with stand-ins, if opaque is set, and whiteouts.
-// An image of the directory images has the whiteouts where the kernel can mount one, else the tmpfs has them. opaque
-// is for an overlay with an upper layer and trusted.overlay.* marks, which understands opaque directories. Cost
-// without an image: 4 µs for each entry, 10 µs for each directory.
-func (l *hiddenLayer) fill(tree string, hidden []Hidden, opaque bool, images string) error {
+// fill makes the overlay layers that hide the entries of l.source: a tmpfs with stand-ins, if opaque is set, and
+// whiteouts. An image of the directory images has the whiteouts where the kernel can mount one, else the tmpfs has
+// them. opaque is for an overlay with an upper layer and trusted.overlay.* marks, which understands opaque directories.
+// Cost without an image: 4 µs for each entry, 10 µs for each directory.
+func (l *hiddenLayer) fill() error {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
 		return err
@@ -170,15 +173,14 @@ func (l *hiddenLayer) fill(tree string, hidden []Hidden, opaque bool, images str
 	if l.layer, err = c.Mount(plainMount); err != nil {
 		return err
 	}
-	var here []Hidden
-	l.parents, here = parentsOf(tree, hidden)
-	if l.image = mountWhiteouts(images, here); l.image != nil {
+	here := slices.Clone(l.source.hidden)
+	if l.image = mountWhiteouts(l.source.images, here); l.image != nil {
 		for i := range here {
 			here[i].Absent = nil
 		}
 	}
 	w := layerWriter{root: int(l.layer.Fd())}
-	return w.fill(l.parents, here, opaque)
+	return w.fill(l.source.parents, here, l.source.opaque)
 }
 
 // shiftOwners gives the directories parents, copies in the layer with the directory root that cannot be

@@ -13,6 +13,7 @@ import (
 type Planner struct {
 	*launch.Image
 	Spec        Spec
+	HidesAgain  bool // whether the layers that hide entries may be those of an earlier container, and stay for the next
 	around      surroundings
 	trees       []launch.Cell   // the detached mounts of spec.Mounts
 	bases       [][]launch.Cell // for each mount, the Served bases of its overlay

@@ -4,6 +4,7 @@ package api
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,6 +79,45 @@ func TestTheNextSandboxGetsTheContainerThatWaits(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	waitFor(t, "the end of the container that did not fit", func() bool { return !proc.Alive(other) })
+}
+
+// TestTheNextSandboxHidesItsOwnPaths: the next sandbox of a supervisor hides what its own policy and the host's present
+// files require, also where its layers that hide entries could be those of the last sandbox. Cost: 0.5 s.
+func TestTheNextSandboxHidesItsOwnPaths(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	d := newState(t)
+	home := filepath.Join(filepath.Dir(d.work), "home")
+	key := filepath.Join(home, ".netrc")
+	if err := errors.Join(os.Mkdir(home, 0o755), os.WriteFile(key, []byte("a key\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	server := d.serve()
+	server.Env = append(os.Environ(), "HOME="+home)
+	d.spawn(server)
+	shows := func(name string, policy map[string]any, want string) {
+		t.Helper()
+		policy["name"] = name
+		d.want(201, nil, "POST", "/v1/sandboxes", policy)
+		r := d.exec(name, "stat -c %a "+home+"; cd "+home+"; cat .netrc .config/gh/hosts.yml 2>/dev/null || true")
+		if r.Stdout.Text != want {
+			t.Errorf("%s shows %q, not %q", name, r.Stdout.Text, want)
+		}
+		d.waiting(server.Process.Pid)
+	}
+	shows("t1", map[string]any{}, "755\n")
+	shows("t2", map[string]any{}, "755\n")
+	shows("t3", map[string]any{"expose": []string{key}}, "755\na key\n")
+	shows("t4", map[string]any{}, "755\n")
+	gh := filepath.Join(home, ".config/gh")
+	if err := errors.Join(os.MkdirAll(gh, 0o755), os.WriteFile(gh+"/hosts.yml", []byte("oauth_token: x\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	shows("t5", map[string]any{}, "755\n")
+	if err := os.Chmod(home, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	shows("t6", map[string]any{}, "711\n")
 }
 
 // TestTheFilesOfARemovedSandboxAreDeletedSoon: the server deletes them after its answer. Cost: 0.1 s.
