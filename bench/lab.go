@@ -83,7 +83,7 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 			return nil, err
 		}
 	}
-	l.back.Push("remove "+l.dir, func() error { return removeLab(context.WithoutCancel(ctx), l.dir) })
+	l.back.Push("remove "+l.dir, func() error { return removeLab(context.WithoutCancel(ctx), opened.dir) })
 	if o.InMemory {
 		if err := l.mountMemory(ctx); err != nil {
 			return nil, err
