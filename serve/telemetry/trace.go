@@ -29,10 +29,6 @@ func Wanted() bool {
 	return named && !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true")
 }
 
-// protocol is the form, by its name in OpenTelemetry, in which [Trace] sends spans. A collector that takes gRPC has
-// it too, at another port (4318 by default).
-const protocol = "http/protobuf"
-
 // flushing is how long [Trace] waits at its end until the collector, a monitoring program, has taken the last
 // spans (timed operations). Then they are lost.
 const flushing = 5 * time.Second
@@ -50,9 +46,9 @@ const flushing = 5 * time.Second
 // Errors: those of reading the stream and of the collector's settings; ErrNotSupported for another protocol. A
 // collector that does not answer is no error. Cost: it reads the whole stored stream once, at most 32 MiB.
 func Trace(ctx context.Context, state, version string, r prometheus.Registerer, report func(string)) error {
-	if p := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); p != "" && p != protocol {
-		return errs.New("preparing to send spans", p, errs.ErrNotSupported, "snapfs sends spans as "+protocol+" only",
-			"OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)
+	if p := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); p != "" && p != "http/protobuf" {
+		return errs.New("preparing to send spans", p, errs.ErrNotSupported, "snapfs sends spans as http/protobuf only",
+			"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
 	}
 	exporter, err := otlptracehttp.New(context.WithoutCancel(ctx))
 	if err != nil {
