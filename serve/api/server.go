@@ -151,6 +151,7 @@ func (a *API) addAll() {
 	a.addProve()
 	a.addRaces()
 	a.addJobs()
+	a.addTriggers()
 	a.addProfiles()
 	a.addCommands()
 	a.addFiles()
