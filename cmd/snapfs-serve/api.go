@@ -109,7 +109,7 @@ func observe(ctx context.Context, state string, a *api.API) (wait func()) {
 	m := telemetry.NewMetrics(a.Registry())
 	follow("counting of events", func() error { return m.Follow(ctx, state) })
 	if telemetry.Wanted() {
-		follow("spans are sent", func() error { return telemetry.Trace(ctx, state, version()) })
+		follow("spans are sent", func() error { return telemetry.Trace(ctx, state, version(), a.Registry(), notice) })
 	}
 	return func() {
 		stop()

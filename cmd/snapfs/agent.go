@@ -99,13 +99,14 @@ Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, 
 				return err
 			}
 			changed, err := a.edit(e, f.yes, "install", "installed already: "+e.Path)
-			if err == nil && changed {
+			if err != nil {
+				return err
+			}
+			if changed {
 				a.ui.notice("installed in " + e.Path)
 			}
-			if err == nil {
-				a.afterInstall(cmd.Context(), s)
-			}
-			return err
+			trust := a.afterInstall(cmd.Context(), s)
+			return a.ui.result(agentEdit{s.Agent, e.Path, changed, patchOf(e), trust}, func(io.Writer) error { return nil })
 		},
 	}
 	f.add(cmd)
@@ -149,14 +150,36 @@ shows the change first, and asks on a terminal.`,
 				return err
 			}
 			changed, err := a.edit(e, f.yes, "uninstall", "not installed: "+e.Path)
-			if err == nil && changed {
+			if err != nil {
+				return err
+			}
+			if changed {
 				a.ui.notice("uninstalled from " + e.Path)
 			}
-			return err
+			return a.ui.result(agentEdit{Agent: s.Agent, Path: e.Path, Changed: changed, Patch: patchOf(e)}, func(io.Writer) error { return nil })
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// An agentEdit is the JSON form of the result of `snapfs agent install` and uninstall: whether the configuration file
+// of a coding agent was changed, and how.
+type agentEdit struct {
+	Agent   string `json:"agent"`
+	Path    string `json:"path"`
+	Changed bool   `json:"changed"`
+	Patch   string `json:"patch,omitempty"`
+	// Trust is what the agent thinks of the hooks, "" if it does not ask for trust.
+	Trust string `json:"trust,omitempty"`
+}
+
+// patchOf returns a change of a coding agent's configuration file as a patch; "" if it is empty.
+func patchOf(e agentsetup.Edit) string {
+	if e.Empty() {
+		return ""
+	}
+	return fmt.Sprintf("--- %s\n+++ %s\n%s", e.Path, e.Path, textdiff.Unified(string(e.Before), string(e.After)))
 }
 
 // edit shows a change of a coding agent's configuration file as a patch, asks the person unless yes is set,
@@ -167,7 +190,9 @@ func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error
 		a.ui.notice(nothing)
 		return false, nil
 	}
-	fmt.Fprintf(a.ui.err, "--- %s\n+++ %s\n%s", e.Path, e.Path, textdiff.Unified(string(e.Before), string(e.After)))
+	if !a.ui.json { // else it is a part of the result
+		fmt.Fprint(a.ui.err, patchOf(e))
+	}
 	if !yes && !a.ui.agrees(do+" this?", "write the file", "change nothing") {
 		a.ui.notice("changed nothing")
 		return false, nil
@@ -176,17 +201,21 @@ func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error
 }
 
 // afterInstall prints the steps that remain for the person after `snapfs agent install`, such as to trust the
-// hooks, before the coding agent calls snapfs.
-func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) {
+// hooks, before the coding agent calls snapfs. It returns what the agent thinks of the hooks; "" if it does not ask
+// for trust.
+func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) string {
 	switch s.Agent {
 	case "codex":
-		if trust := agentsetup.CodexTrust(ctx, s); trust != agentsetup.Trusted {
+		trust := agentsetup.CodexTrust(ctx, s)
+		if trust != agentsetup.Trusted {
 			a.ui.notice("codex skips hooks that you have not trusted, without a word (" + string(trust) + " now): start codex once and accept them with /hooks")
 			a.ui.hint("snapfs agent status codex")
 		}
+		return string(trust)
 	case "claude":
 		a.ui.notice("sessions that run now read their hooks when they start")
 	}
+	return ""
 }
 
 // An agentRow describes, in `snapfs agent`, whether the configuration of a coding agent calls snapfs around

@@ -30,6 +30,7 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	v.snapfs("budget", "raise", "fix", "tokens", "+100").want(0).has("of 300", "resumed fix")
 	refused().want(0).has("the budget tokens of 200 has no room", "200 used", "snapfs budget raise fix tokens +N")
 	v.snapfs(ask...).want(0).has(`"output_tokens":20`)
+	fits(t, "budget-show", v.snapfs("budget", "show", "--json", "fix").want(0).stdout)
 	var shown struct {
 		Used struct {
 			Tokens, Requests int64
@@ -51,6 +52,7 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	refused().want(0).has("the budget tokens of 300 has no room", "snapfs budget raise twin tokens +N")
 	v.snapfs("rm", "fix").want(0)
 	v.snapfs("budget", "show", "twin").want(0).has("300 used", "of 400")
+	fits(t, "budget-raise", v.snapfs("budget", "raise", "--json", "twin", "tokens", "+100").want(0).stdout)
 }
 
 // A race and a job say at once that an attempt's budget is spent, and how to raise it. Other attempts go on.

@@ -242,7 +242,14 @@ func (p *pools) drop() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return because(opened.DropOriginal(cmd.Context(), tree), errs.ErrNotFound, "it has no original directory")
+			original, err := originalDir(opened, tree)
+			if err != nil {
+				return err
+			}
+			if err := opened.DropOriginal(cmd.Context(), tree); err != nil {
+				return because(err, errs.ErrNotFound, "it has no original directory")
+			}
+			return p.a.ui.result(droppedDocument{tree, original}, func(io.Writer) error { return nil })
 		},
 	}
 }
@@ -254,7 +261,10 @@ func (p *pools) rm() *cobra.Command {
 		Example: "  snapfs pool rm --pool old",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.remove(cmd.Context())
+			if err := p.remove(cmd.Context()); err != nil {
+				return err
+			}
+			return p.a.ui.result(nameDocument{p.name}, func(io.Writer) error { return nil })
 		},
 	}
 }

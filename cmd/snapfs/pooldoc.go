@@ -54,6 +54,13 @@ type carried struct {
 	Original string `json:"original,omitempty"`
 }
 
+// A droppedDocument is the JSON form of the result of `snapfs pool drop-original`: a workspace, and the path of
+// its original directory, which is deleted.
+type droppedDocument struct {
+	Path     string `json:"path"`
+	Original string `json:"original"`
+}
+
 func carriedDocument(tree string, r pool.Report, original string) carried {
 	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...), original}
 }

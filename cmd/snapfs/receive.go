@@ -101,6 +101,12 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	return a.ui.say(got, got.Sandbox+"@"+got.State)
 }
 
+// A forgottenStreams is the JSON form of the result of `snapfs receive --forget`: of how many states it deleted the
+// partial files.
+type forgottenStreams struct {
+	Removed int `json:"removed"`
+}
+
 // forget deletes the partial files of interrupted receives, for `snapfs receive --forget`.
 func (a *app) forget(cmd *cobra.Command) error {
 	e, err := a.engine(cmd.Context())
@@ -111,9 +117,7 @@ func (a *app) forget(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return a.ui.result(struct {
-		Removed int `json:"removed"`
-	}{n}, func(w io.Writer) error {
+	return a.ui.result(forgottenStreams{n}, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "removed the partial streams of %s\n", count(n, "state"))
 		return err
 	})

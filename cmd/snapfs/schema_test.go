@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -59,8 +61,10 @@ type errorSchema struct {
 // error for what is printed on standard error.
 func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
+		"agent-install":        reflect.TypeFor[agentEdit](),
 		"agent-run":            reflect.TypeFor[agentRunDocument](),
 		"agent-status":         reflect.TypeFor[agentReport](),
+		"agent-uninstall":      reflect.TypeFor[agentEdit](),
 		"apply":                reflect.TypeFor[reconcile.Promoted](),
 		"bisect":               reflect.TypeFor[bisectDocument](),
 		"budget-raise":         reflect.TypeFor[budgetDocument](),
@@ -69,6 +73,8 @@ func documents() map[string]reflect.Type {
 		"diff":                 reflect.TypeFor[changesDocument](),
 		"diff-html":            reflect.TypeFor[pageDocument](),
 		"doctor":               reflect.TypeFor[examination](),
+		"doctor-prove":         reflect.TypeFor[prove.Report](),
+		"doctor-prove-record":  reflect.TypeFor[readiness.Result](),
 		"doctor-sandbox":       reflect.TypeFor[checkDocument](),
 		"drift":                reflect.TypeFor[compare.DriftReport](),
 		"error":                reflect.TypeFor[errorSchema](),
@@ -90,6 +96,7 @@ func documents() map[string]reflect.Type {
 		"job-ls":               reflect.TypeFor[[]job.Job](),
 		"job-trigger":          reflect.TypeFor[triggerDocument](),
 		"job-triggers":         reflect.TypeFor[[]job.Trigger](),
+		"job-untrigger":        reflect.TypeFor[int](),
 		"keep":                 reflect.TypeFor[sandboxDocument](),
 		"last":                 reflect.TypeFor[sandboxDocument](),
 		"open":                 reflect.TypeFor[openDocument](),
@@ -103,7 +110,14 @@ func documents() map[string]reflect.Type {
 		"net":                  reflect.TypeFor[netDocument](),
 		"new":                  reflect.TypeFor[catalog.Record](),
 		"plan":                 reflect.TypeFor[planDocument](),
+		"pool-adopt":           reflect.TypeFor[carried](),
+		"pool-create":          reflect.TypeFor[poolDocument](),
+		"pool-drop-original":   reflect.TypeFor[droppedDocument](),
+		"pool-grow":            reflect.TypeFor[poolDocument](),
+		"pool-import":          reflect.TypeFor[carried](),
+		"pool-rm":              reflect.TypeFor[nameDocument](),
 		"pool-status":          reflect.TypeFor[poolDocument](),
+		"pool-unadopt":         reflect.TypeFor[carried](),
 		"port":                 reflect.TypeFor[portsDocument](),
 		"profile-check":        reflect.TypeFor[profileVerdict](),
 		"profile-diff":         reflect.TypeFor[[]learn.Difference](),
@@ -115,6 +129,8 @@ func documents() map[string]reflect.Type {
 		"promote-stages":       reflect.TypeFor[stages.Pipeline](),
 		"race":                 reflect.TypeFor[raceDocument](),
 		"receive":              reflect.TypeFor[transfer.Received](),
+		"receive-forget":       reflect.TypeFor[forgottenStreams](),
+		"receive-have":         reflect.TypeFor[[]string](),
 		"redo":                 reflect.TypeFor[reconcile.Undone](),
 		"redo-list":            reflect.TypeFor[[]promotionRow](),
 		"ready":                reflect.TypeFor[readiness.Answer](),
@@ -132,6 +148,8 @@ func documents() map[string]reflect.Type {
 		"status":               reflect.TypeFor[workspaceStatus](),
 		"stop":                 reflect.TypeFor[nameDocument](),
 		"timeline":             reflect.TypeFor[timeline.Timeline](),
+		"timer-install":        reflect.TypeFor[timer.Status](),
+		"timer-remove":         reflect.TypeFor[timerRemoved](),
 		"timer-status":         reflect.TypeFor[timer.Status](),
 		"token-ls":             reflect.TypeFor[[]token.Token](),
 		"token-new":            reflect.TypeFor[newTokenDocument](),
@@ -275,23 +293,43 @@ func schema(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: schema name [file]")
 	}
 	file := append(args, "stdout")[1]
-	s, err := schemaOf(args[0])
-	ts.Check(err)
+	if err := fitting(args[0], ts.ReadFile(file)); err != nil {
+		ts.Fatalf("%s: %v", file, err)
+	}
+}
+
+// fits checks the JSON documents in text, which a command printed, by the schema of that name.
+func fits(t *testing.T, name, text string) {
+	t.Helper()
+	if err := fitting(name, text); err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// fitting returns an error unless text is JSON documents that fit the schema of that name.
+func fitting(name, text string) error {
+	s, err := schemaOf(name)
+	if err != nil {
+		return err
+	}
 	resolved, err := s.Resolve(nil)
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	n := 0
-	for in := json.NewDecoder(strings.NewReader(ts.ReadFile(file))); ; n++ {
+	for in := json.NewDecoder(strings.NewReader(text)); ; n++ {
 		var v any
 		err := in.Decode(&v)
-		if errors.Is(err, io.EOF) {
-			break
+		switch {
+		case errors.Is(err, io.EOF) && n > 0:
+			return nil
+		case errors.Is(err, io.EOF):
+			return errors.New("it holds no JSON")
+		case err != nil:
+			return err
 		}
-		ts.Check(err)
 		if err := resolved.Validate(v); err != nil {
-			ts.Fatalf("%s does not fit the schema %s: %v", file, args[0], err)
+			return fmt.Errorf("it does not fit the schema %s: %w", name, err)
 		}
-	}
-	if n == 0 {
-		ts.Fatalf("%s holds no JSON", file)
 	}
 }

@@ -108,7 +108,12 @@ func (a *app) printTimer(ctx context.Context, m timer.Manager) error {
 	})
 }
 
-func timerRemove(*app) *cobra.Command {
+// A timerRemoved is the JSON form of the result of `snapfs timer remove`: whether the timer was installed.
+type timerRemoved struct {
+	Removed bool `json:"removed"`
+}
+
+func timerRemove(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove", Short: "stop and remove the timer", Args: exactly(),
 		Long:    "Stops the timer and removes the units that snapfs timer install wrote, and no others.",
@@ -118,8 +123,11 @@ func timerRemove(*app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = m.Remove(cmd.Context())
-			return err
+			there, err := m.Remove(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.ui.result(timerRemoved{there}, func(io.Writer) error { return nil })
 		},
 	}
 }

@@ -97,6 +97,7 @@ func (e *encoder) data(d *Data) {
 	e.texts("held", d.Held)
 	e.texts("crossed", d.Crossed)
 	e.number("job", float64(d.Job))
+	e.number("trigger", float64(d.Trigger))
 	e.text("name", d.Name)
 	e.texts("command", d.Command)
 	e.text("run", d.Run)

@@ -29,6 +29,8 @@ const (
 	PromotionUndone   = "snapfs.promotion.undone"
 	PromotionRedone   = "snapfs.promotion.redone"
 	JobChanged        = "snapfs.job.changed"
+	TriggerCreated    = "snapfs.trigger.created"
+	TriggerRemoved    = "snapfs.trigger.removed"
 	SelfTested        = "snapfs.selftest.done"
 	CheckEnded        = "snapfs.check.ended"
 	// EventsLost is the type of an event that a reader gets in place of events that were removed from the
@@ -87,10 +89,11 @@ type Data struct {
 	// Held and Crossed are the names of the probes of a self-test that held, and of those that broke out.
 	Held    []string `json:"held,omitempty"`
 	Crossed []string `json:"crossed,omitempty"`
-	// Job is the number of a job.
-	Job int `json:"job,omitempty"`
-	// Name is the new name of a renamed sandbox, the name of a snapshot, the new state of a job, or the
-	// kind of a refusal: "hidden" for a file, "read", "write", "program", or "hook" and "mcp" for a tool of an agent.
+	// Job is the number of a job, and Trigger that of the trigger that submits or has submitted it.
+	Job     int `json:"job,omitempty"`
+	Trigger int `json:"trigger,omitempty"`
+	// Name is the new name of a renamed sandbox, the name of a snapshot, the new state of a job, the condition
+	// of a trigger ("schedule", "files", "webhook"), or the kind of a refusal: "hidden" for a file, "read", "write", "program", or "hook" and "mcp" for a tool of an agent.
 	Name string `json:"name,omitempty"`
 	// Command are the arguments of a command, of which long ones are cut.
 	Command []string `json:"command,omitempty"`

@@ -207,7 +207,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 	want := Event{
 		ID: "7", SpecVersion: "1.0", Source: "/state", Type: "t", Subject: "na\"me\n", SandboxID: "i", Time: time.Now().UTC(), ContentType: "application/json",
 		Data: Data{
-			Workspace: "/w", Backends: []string{"a", "b"}, Ephemeral: true, Origin: "o", Evidence: true, Held: []string{"a"}, Crossed: []string{"b", "c"}, Job: 5, Name: "n", Command: []string{"sh", "-c", "<&>\x00"}, Run: "r",
+			Workspace: "/w", Backends: []string{"a", "b"}, Ephemeral: true, Origin: "o", Evidence: true, Held: []string{"a"}, Crossed: []string{"b", "c"}, Job: 5, Trigger: 6, Name: "n", Command: []string{"sh", "-c", "<&>\x00"}, Run: "r",
 			Status: &status, Seconds: 0.25, CPUSeconds: 1e-7, MemoryBytes: 1 << 40, Limit: "l", Value: "v", Reason: "why", Host: "h", Port: 443,
 			Promotion: "p", Plan: "f", Target: "/t", Changes: 9, Paths: []string{"/a"},
 			First: 2, Last: 1 << 50,

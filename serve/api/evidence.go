@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/evidence"
 )
@@ -126,7 +127,7 @@ func (a *API) cosignEvidence(ctx context.Context, in *cosignInput) (*cosignature
 		return nil, err
 	}
 	if !a.cosigns.take() {
-		return nil, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server verifies other records; try again")
+		return nil, problem.Refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server verifies other records; try again")
 	}
 	defer a.cosigns.release()
 	text, err := io.ReadAll(in.body)
@@ -135,7 +136,7 @@ func (a *API) cosignEvidence(ctx context.Context, in *cosignInput) (*cosignature
 	}
 	c, err := s.AddCosigned(id, text)
 	if errors.Is(err, evidence.ErrNotCosigned) {
-		return nil, refused(http.StatusUnprocessableEntity, errs.ErrCorrupt, err.Error())
+		return nil, problem.Refused(http.StatusUnprocessableEntity, errs.ErrCorrupt, err.Error())
 	}
 	if err != nil {
 		return nil, err

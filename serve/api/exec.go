@@ -20,6 +20,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/serve/command"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -263,13 +264,13 @@ func wholeRunes(p []byte) []byte {
 // An ExecEvent is one event that the API streams to the client of a running command: output, lost output, or
 // the command's end.
 type ExecEvent struct {
-	Type   string         `json:"type" enum:"stdout,stderr,lost,exit,error"`
-	Text   string         `json:"text,omitempty" doc:"of stdout and stderr"`
-	Base64 string         `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
-	Stream string         `json:"stream,omitempty" doc:"of lost: stdout or stderr"`
-	Bytes  int64          `json:"bytes,omitempty" doc:"of lost: how many bytes are left out here"`
-	Exit   *command.Ended `json:"exit,omitempty" doc:"of exit"`
-	Error  *Problem       `json:"error,omitempty" doc:"of error: why the command was ended"`
+	Type   string           `json:"type" enum:"stdout,stderr,lost,exit,error"`
+	Text   string           `json:"text,omitempty" doc:"of stdout and stderr"`
+	Base64 string           `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
+	Stream string           `json:"stream,omitempty" doc:"of lost: stdout or stderr"`
+	Bytes  int64            `json:"bytes,omitempty" doc:"of lost: how many bytes are left out here"`
+	Exit   *command.Ended   `json:"exit,omitempty" doc:"of exit"`
+	Error  *problem.Problem `json:"error,omitempty" doc:"of error: why the command was ended"`
 }
 
 // streamEvents streams to a client the output of the command x, which feed holds, and then the command's end.
@@ -283,7 +284,7 @@ func streamEvents(ctx context.Context, x *command.Running, out eventWriter, feed
 	go func() {
 		ended, err := x.Wait(ctx, limit)
 		if last.Exit = &ended; err != nil {
-			last = ExecEvent{Type: "error", Error: problemOf(err)}
+			last = ExecEvent{Type: "error", Error: problem.Of(err)}
 		}
 		feed.End()
 	}()

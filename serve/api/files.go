@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -92,7 +93,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	_ = u.control.SetReadDeadline(time.Now().Add(stallTime)) // a connection without deadlines is a test's
 	n, err := u.r.Read(p)
 	if u.read += int64(n); u.read > int64(u.most) {
-		return 0, refused(http.StatusRequestEntityTooLarge, errs.ErrInvalid, "the content is larger than "+u.most.String())
+		return 0, problem.Refused(http.StatusRequestEntityTooLarge, errs.ErrInvalid, "the content is larger than "+u.most.String())
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = errs.New("writing", "", errs.ErrInterrupted, "the content did not come whole: "+err.Error())

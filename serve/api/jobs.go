@@ -172,14 +172,15 @@ func (a *API) jobs(ctx context.Context) (*job.Store, error) {
 }
 
 func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
-	spec, err := a.jobSpec(ctx, in.Body)
+	spec, within, err := a.jobSpec(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}
-	if spec.Then != job.Hold { // it changes the real tree without another request
-		if err := a.authorize(ctx, in.Authorization, token.Promote); err != nil {
-			return nil, err
-		}
+	if err := a.mayCarryOut(ctx, in.Authorization, spec); err != nil {
+		return nil, err
+	}
+	if within > 0 {
+		spec.Deadline = time.Now().Add(within).UTC()
 	}
 	s, err := a.jobs(ctx)
 	if err != nil {
@@ -192,28 +193,37 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	return &jobOutput{jobOf(j)}, nil
 }
 
+// mayCarryOut returns an error unless the sender of a request may have the job spec carried out without another
+// request. header is the request's Authorization header.
+func (a *API) mayCarryOut(ctx context.Context, header string, spec job.Spec) error {
+	if spec.Then == job.Hold {
+		return nil
+	}
+	return a.authorize(ctx, header, token.Promote) // it changes the real tree
+}
+
 // jobSpec converts a client's request for a job (a command that a worker runs in a sandbox later) into the
-// form that package job takes. Errors: ErrInvalid.
-func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
+// form that package job takes, without a deadline: within is the time to it; 0 for none. Errors: ErrInvalid.
+func (a *API) jobSpec(ctx context.Context, q NewJob) (spec job.Spec, within time.Duration, err error) {
 	const op = "submitting a job"
 	switch {
 	case (q.Stage != "") != (job.Then(q.Then) == job.Stages):
-		return job.Spec{}, errs.New(op, "", errs.ErrInvalid, "stage and then: stages require each other")
+		return spec, 0, errs.New(op, "", errs.ErrInvalid, "stage and then: stages require each other")
 	case q.Queue != "" || q.IfRoom || q.Sandbox.Queue != "" || q.Sandbox.IfRoom:
-		return job.Spec{}, errs.New(op, "", errs.ErrInvalid, "a job always waits for capacity; within bounds the wait")
+		return spec, 0, errs.New(op, "", errs.ErrInvalid, "a job always waits for capacity; within bounds the wait")
 	case q.Sandbox.Name != "":
-		return job.Spec{}, errs.New(op, "", errs.ErrInvalid, "a job names its sandbox itself")
+		return spec, 0, errs.New(op, "", errs.ErrInvalid, "a job names its sandbox itself")
 	}
 	req, err := a.request(ctx, q.Sandbox)
 	if err != nil {
-		return job.Spec{}, err
+		return spec, 0, err
 	}
 	c, err := q.in(req.Workspace, hostfs.Environ(os.Environ(), req.Policy.Env))
 	if err != nil {
-		return job.Spec{}, err
+		return spec, 0, err
 	}
 	req.Policy.Direct = nil // a client may not run commands on the host, whose environment and directory it would choose
-	spec := job.Spec{
+	spec = job.Spec{
 		Workspace: req.Workspace, Dir: c.Dir, Command: c.Args, Env: c.Env, Backend: req.Backend, Frozen: req.Frozen, Policy: req.Policy,
 		Then: job.Then(q.Then), Stage: q.Stage, Class: job.Class(q.Class),
 	}
@@ -223,18 +233,15 @@ func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
 	if q.Check != "" {
 		check, err := CommandLine{Command: q.Check}.in(req.Workspace, nil)
 		if err != nil {
-			return job.Spec{}, err
+			return spec, 0, err
 		}
 		spec.Check = check.Args
 	}
 	if spec.Timeout, err = timeoutOf("", q.Timeout); err != nil {
-		return job.Spec{}, err
+		return spec, 0, err
 	}
-	within, err := timeoutOf("", q.Within)
-	if within > 0 {
-		spec.Deadline = time.Now().Add(within).UTC()
-	}
-	return spec, err
+	within, err = timeoutOf("", q.Within)
+	return spec, within, err
 }
 
 func (a *API) listJobs(ctx context.Context, in *jobsInput) (*jobsOutput, error) {

@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/listen"
+	"github.com/snapfs/snapfs/serve/problem"
 )
 
 // A Where says on which unix socket or TCP address the server of the HTTP API listens.
@@ -83,7 +83,7 @@ func unlessClosed(err error) error {
 // this server, so that requests of other web pages are refused; nil accepts every one.
 func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 	var routes http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.mux.ServeHTTP(&problems{ResponseWriter: w}, r)
+		a.mux.ServeHTTP(problem.Instead(w), r)
 	})
 	if a.o.Front != nil {
 		routes = a.o.Front(routes)
@@ -105,51 +105,9 @@ func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		if mayBe != nil && !mayBe(r.Host) { // a page of another name whose address was rebound to this one
-			p := refused(http.StatusMisdirectedRequest, errs.ErrDenied, "this server is not known by the name in the header Host; see --host")
-			h.Set("Content-Type", p.ContentType(""))
-			w.WriteHeader(p.Status)
-			writeJSON(w, p)
+			problem.Refused(http.StatusMisdirectedRequest, errs.ErrDenied, "this server is not known by the name in the header Host; see --host").Answer(w)
 			return
 		}
 		routes.ServeHTTP(w, r)
 	})
 }
-
-// A problems is a response writer that replaces the text errors of http.ServeMux, such as 404, by problem
-// documents.
-type problems struct {
-	http.ResponseWriter
-	instead bool
-}
-
-// WriteHeader sends the HTTP status to the client. For a text error of http.ServeMux, such as 404, it also
-// sends a problem document (RFC 9457).
-func (p *problems) WriteHeader(status int) {
-	h := p.Header()
-	if (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) && strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
-		kind := errs.ErrInvalid
-		if status == http.StatusNotFound {
-			kind = errs.ErrNotFound
-		}
-		doc := refused(status, kind, "no route has this path and method; see /v1/openapi.json")
-		h.Set("Content-Type", doc.ContentType(""))
-		h.Del("Content-Length")
-		p.ResponseWriter.WriteHeader(status)
-		writeJSON(p.ResponseWriter, doc)
-		p.instead = true
-		return
-	}
-	p.ResponseWriter.WriteHeader(status)
-}
-
-// Write sends data to the client, unless it is the text of an error that WriteHeader has replaced by a
-// problem document.
-func (p *problems) Write(data []byte) (int, error) {
-	if p.instead {
-		return len(data), nil
-	}
-	return p.ResponseWriter.Write(data)
-}
-
-// Unwrap returns the wrapped response writer, by which an http.ResponseController finds the connection.
-func (p *problems) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/serve/command"
 	"github.com/snapfs/snapfs/serve/ports"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -107,7 +108,7 @@ func (a *API) addPorts() {
 		Parameters: []*huma.Param{name, port, path},
 		Responses: map[string]*huma.Response{
 			"200":     {Description: "what the server inside answers, with its status"},
-			"default": {Description: "an error", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: a.schemaOf(Problem{})}}},
+			"default": {Description: "an error", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: a.schemaOf(problem.Problem{})}}},
 		},
 		Security: []map[string][]string{{"token": {}}}, Extensions: map[string]any{scopeKey: token.Run},
 	})
@@ -182,7 +183,7 @@ func (a *API) toPort(w http.ResponseWriter, r *http.Request) {
 		err = errs.New("reaching a port", name, errs.ErrInvalid, "the port must be from 1 to 65535")
 	case r.Method == http.MethodTrace: // it would return what the caller sent
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-		answer(w, refused(http.StatusMethodNotAllowed, errs.ErrInvalid, "a request with the method TRACE is not passed on"))
+		problem.Refused(http.StatusMethodNotAllowed, errs.ErrInvalid, "a request with the method TRACE is not passed on").Answer(w)
 		return
 	case onHost(rec):
 		err = errs.New("reaching a port", name, errs.ErrNotSupported, "the sandbox uses the host's network, whose ports are not only its own")
@@ -195,11 +196,11 @@ func (a *API) toPort(w http.ResponseWriter, r *http.Request) {
 		err = errs.New("reaching a port", name, errs.ErrInterrupted, "the sandbox ends")
 	}
 	if err != nil {
-		answer(w, problemOf(err))
+		problem.Of(err).Answer(w)
 		return
 	}
 	prefix := strings.NewReplacer("{name}", name, "{port}", r.PathValue("port")).Replace(httpPath)
 	(&ports.Proxy{To: p.Addrs[0], Port: uint16(n), Prefix: prefix, Fail: func(w http.ResponseWriter, _ error) {
-		answer(w, refused(http.StatusBadGateway, errs.ErrClosed, "no server answers at this port of the sandbox"))
+		problem.Refused(http.StatusBadGateway, errs.ErrClosed, "no server answers at this port of the sandbox").Answer(w)
 	}}).ServeHTTP(w, r)
 }

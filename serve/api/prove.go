@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/selftest"
 )
@@ -32,13 +33,13 @@ type Proof struct {
 // A ProbeEvent is, in a stream to a client, the result of one self-test, which tries to break out of a
 // sandbox, or the end of the stream.
 type ProbeEvent struct {
-	Type     string   `json:"type" enum:"probe,end,error"`
-	Probe    string   `json:"probe,omitempty"`
-	Tried    string   `json:"tried,omitempty" doc:"what the probe attempted from inside"`
-	Happened string   `json:"happened,omitempty"`
-	Held     bool     `json:"held,omitempty" doc:"whether the isolation held"`
-	Untried  bool     `json:"untried,omitempty" doc:"whether it could not be tried"`
-	Error    *Problem `json:"error,omitempty" doc:"of error: why there are no more"`
+	Type     string           `json:"type" enum:"probe,end,error"`
+	Probe    string           `json:"probe,omitempty"`
+	Tried    string           `json:"tried,omitempty" doc:"what the probe attempted from inside"`
+	Happened string           `json:"happened,omitempty"`
+	Held     bool             `json:"held,omitempty" doc:"whether the isolation held"`
+	Untried  bool             `json:"untried,omitempty" doc:"whether it could not be tried"`
+	Error    *problem.Problem `json:"error,omitempty" doc:"of error: why there are no more"`
 }
 
 func probeOf(r prove.Report) ProbeEvent {
@@ -105,7 +106,7 @@ func (a *API) prove(ctx context.Context, in *proveInput) (*huma.StreamResponse, 
 			defer close(feed)
 			last := ProbeEvent{Type: "end"}
 			if err := a.tryWalls(ctx, e, req, only, func(p ProbeEvent) { feed <- p }); err != nil {
-				last = ProbeEvent{Type: "error", Error: problemOf(err)}
+				last = ProbeEvent{Type: "error", Error: problem.Of(err)}
 			}
 			feed <- last
 		}()

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/race"
 )
@@ -60,10 +61,10 @@ type RaceResult struct {
 // A RaceEvent is one event that the API streams about a race, which tries several commands, each in a sandbox
 // of its own: a new state of an attempt, or the result.
 type RaceEvent struct {
-	Type    string       `json:"type" enum:"attempt,result,error"`
-	Attempt *RaceAttempt `json:"attempt,omitempty" doc:"of attempt, whenever its state changes"`
-	Result  *RaceResult  `json:"result,omitempty" doc:"of result, the last event"`
-	Error   *Problem     `json:"error,omitempty" doc:"of error: why there is no result"`
+	Type    string           `json:"type" enum:"attempt,result,error"`
+	Attempt *RaceAttempt     `json:"attempt,omitempty" doc:"of attempt, whenever its state changes"`
+	Result  *RaceResult      `json:"result,omitempty" doc:"of result, the last event"`
+	Error   *problem.Problem `json:"error,omitempty" doc:"of error: why there is no result"`
 }
 
 type raceInput struct {
@@ -230,7 +231,7 @@ func streamRace(ctx context.Context, e *engine.Engine, req race.Request, keepPas
 		defer close(feed)
 		result, err := runRace(ctx, e, req, keepPassed)
 		if last.Result = &result; err != nil {
-			last = RaceEvent{Type: "error", Error: problemOf(err)}
+			last = RaceEvent{Type: "error", Error: problem.Of(err)}
 		}
 	}()
 	for at := range feed {

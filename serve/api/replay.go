@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/replay"
 )
 
@@ -32,24 +33,24 @@ const (
 func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (status int) {
 	r, w := humago.Unwrap(ctx)
 	if len(key) > maxReplayKey {
-		writeProblem(ctx, refused(http.StatusBadRequest, errs.ErrInvalid, replayHeader+" has at most 255 bytes"))
+		problem.Refused(http.StatusBadRequest, errs.ErrInvalid, replayHeader+" has at most 255 bytes").Write(ctx)
 		return 0
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // as package huma does
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		p := refused(http.StatusBadRequest, errs.ErrInvalid, "the body did not come whole")
+		p := problem.Refused(http.StatusBadRequest, errs.ErrInvalid, "the body did not come whole")
 		if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
-			p = refused(http.StatusRequestEntityTooLarge, errs.ErrInvalid, "the body is larger than 1 MiB")
+			p = problem.Refused(http.StatusRequestEntityTooLarge, errs.ErrInvalid, "the body is larger than 1 MiB")
 		}
-		writeProblem(ctx, p)
+		p.Write(ctx)
 		return 0
 	}
 	id := sha256.Sum256([]byte(strings.Join([]string{r.Header.Get("Authorization"), r.Method, r.URL.RequestURI(), key}, "\x00")))
 	known, first := a.replays.Find(id, sha256.Sum256(body))
 	switch {
 	case known == nil:
-		writeProblem(ctx, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server remembers too many requests with "+replayHeader))
+		problem.Refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server remembers too many requests with "+replayHeader).Write(ctx)
 	case first:
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		rec := &replay.Recorder{ResponseWriter: w}
@@ -57,7 +58,7 @@ func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (s
 		next(humago.NewContext(ctx.Operation(), r.WithContext(ctx.Context()), rec)) // which ends with the token
 		return rec.Status()
 	case known.Body != sha256.Sum256(body):
-		writeProblem(ctx, refused(http.StatusUnprocessableEntity, errs.ErrInvalid, "another request had this "+replayHeader))
+		problem.Refused(http.StatusUnprocessableEntity, errs.ErrInvalid, "another request had this "+replayHeader).Write(ctx)
 	default:
 		a.repeat(ctx, known)
 	}
@@ -73,7 +74,7 @@ func (a *API) repeat(ctx huma.Context, r *replay.Response) {
 		return
 	}
 	if r.Status == 0 {
-		writeProblem(ctx, refused(http.StatusConflict, errs.ErrInterrupted, "the request that had this "+replayHeader+" has no response that can be repeated; send it with another key"))
+		problem.Refused(http.StatusConflict, errs.ErrInterrupted, "the request that had this "+replayHeader+" has no response that can be repeated; send it with another key").Write(ctx)
 		return
 	}
 	for name, values := range r.Header {

@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
 	"github.com/snapfs/snapfs/serve/metrics"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/replay"
 	"github.com/snapfs/snapfs/serve/token"
 )
@@ -56,11 +57,11 @@ type Other interface {
 func (a *API) Mount(path string, scope token.Scope, do func(w http.ResponseWriter, r *http.Request, has func(token.Scope) bool)) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.authorize(r.Context(), r.Header.Get("Authorization"), scope); err != nil {
-			answer(w, problemOf(err))
+			problem.Of(err).Answer(w)
 			return
 		}
 		if !a.streams.take() {
-			answer(w, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server has too many requests at once"))
+			problem.Refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server has too many requests at once").Answer(w)
 			return
 		}
 		defer a.streams.release()
@@ -73,16 +74,6 @@ func (a *API) Mount(path string, scope token.Scope, do func(w http.ResponseWrite
 			return a.authorize(r.Context(), r.Header.Get("Authorization"), other) == nil
 		})
 	})
-}
-
-// answer writes the problem document p, the description of an error, as the response to a request.
-func answer(w http.ResponseWriter, p *Problem) {
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
-	w.Header().Set("Content-Type", p.ContentType(""))
-	w.WriteHeader(p.Status)
-	writeJSON(w, p)
 }
 
 // An API answers HTTP requests about the sandboxes of a state directory. [New] returns it.
@@ -124,7 +115,7 @@ const scopeKey = "x-snapfs-scope"
 
 // New returns the HTTP API for the sandboxes of the state directory of o, with all routes.
 func New(o Options) *API {
-	setProblems()
+	problem.Install()
 	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), cosigns: make(slots, maxCosigns), replays: replay.Store{Streams: []string{ndjsonType}}, recheck: recheckTime, feed: events.NewFeed(o.State)}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -160,6 +151,7 @@ func (a *API) addAll() {
 	a.addProve()
 	a.addRaces()
 	a.addJobs()
+	a.addTriggers()
 	a.addProfiles()
 	a.addCommands()
 	a.addFiles()
@@ -211,7 +203,7 @@ func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, in)
 		if err != nil {
-			return nil, problemOf(err)
+			return nil, problem.Of(err)
 		}
 		return out, nil
 	})
@@ -276,7 +268,7 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		a.metrics.Observe(ctx.Operation().OperationID, cmp.Or(status, ctx.Status(), http.StatusOK), r.stream, time.Since(began))
 	}()
 	if err := a.authorize(ctx.Context(), ctx.Header("Authorization"), r.scope); err != nil {
-		writeProblem(ctx, problemOf(err))
+		problem.Of(err).Write(ctx)
 		return
 	}
 	s := a.calls
@@ -287,7 +279,7 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		s = a.signed
 	}
 	if !s.take() {
-		writeProblem(ctx, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server has too many requests at once"))
+		problem.Refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server has too many requests at once").Write(ctx)
 		return
 	}
 	defer s.release()
@@ -321,11 +313,11 @@ func (a *API) authorize(ctx context.Context, header string, scope token.Scope) e
 	}
 	text, ok := token.Bearer(header)
 	if !ok {
-		return refused(http.StatusUnauthorized, errs.ErrDenied, "the request needs a header Authorization: Bearer TOKEN; see snapfs token new")
+		return problem.Refused(http.StatusUnauthorized, errs.ErrDenied, "the request needs a header Authorization: Bearer TOKEN; see snapfs token new")
 	}
 	t, err := a.tokens.Check(text)
 	if errors.Is(err, errs.ErrDenied) {
-		p := problemOf(err)
+		p := problem.Of(err)
 		p.Status, p.Title = http.StatusUnauthorized, http.StatusText(http.StatusUnauthorized)
 		return p
 	}
@@ -354,16 +346,4 @@ func (a *API) endWithToken(ctx context.Context, stop func(), header string, scop
 			}
 		}
 	}
-}
-
-// writeProblem answers a request that is refused before its route handles it with the problem document p.
-func writeProblem(ctx huma.Context, p *Problem) {
-	for name, values := range p.GetHeaders() {
-		for _, v := range values {
-			ctx.SetHeader(name, v)
-		}
-	}
-	ctx.SetHeader("Content-Type", p.ContentType(""))
-	ctx.SetStatus(p.Status)
-	writeJSON(ctx.BodyWriter(), p)
 }

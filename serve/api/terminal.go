@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/command"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/serve/tty"
 )
@@ -74,15 +75,15 @@ func (a *API) terminal(ctx context.Context, in *Named) (*huma.StreamResponse, er
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		r, w := humago.Unwrap(hc)
 		if status, why := tty.Check(r); status != 0 {
-			p := refused(status, errs.ErrDenied, why)
+			p := problem.Refused(status, errs.ErrDenied, why)
 			if status == http.StatusUpgradeRequired {
 				p.Kind = errs.ErrInvalid.Error()
 				hc.SetHeader("Upgrade", "websocket")
 			}
-			writeProblem(hc, p)
+			p.Write(hc)
 			return
 		}
-		o := tty.Options{Start: start, Problem: func(err error) any { return problemOf(err) }, Ping: a.ping}
+		o := tty.Options{Start: start, Problem: func(err error) any { return problem.Of(err) }, Ping: a.ping}
 		if c, _ := ctx.Value(callerKey{}).(caller); c.server != nil {
 			c.server.terminals.Add(1)
 			defer c.server.terminals.Done()

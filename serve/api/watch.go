@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
+	"github.com/snapfs/snapfs/serve/problem"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/serve/watch"
 	"github.com/snapfs/snapfs/serve/watchdir"
@@ -17,10 +18,10 @@ import (
 
 // A FileEvent is a change in a directory of a sandbox that a client watches, as the API streams it.
 type FileEvent struct {
-	Type   string   `json:"type" enum:"ready,create,write,remove,rename,chmod,error" doc:"ready: the first event; rename: away from this name, the new one gets a create"`
-	Path   string   `json:"path,omitempty" doc:"relative to the directory"`
-	Base64 []byte   `json:"path_base64,omitempty" doc:"in place of path, where the name is not UTF-8"`
-	Error  *Problem `json:"error,omitempty" doc:"of error, the last event: why the watch has ended, such as missed events"`
+	Type   string           `json:"type" enum:"ready,create,write,remove,rename,chmod,error" doc:"ready: the first event; rename: away from this name, the new one gets a create"`
+	Path   string           `json:"path,omitempty" doc:"relative to the directory"`
+	Base64 []byte           `json:"path_base64,omitempty" doc:"in place of path, where the name is not UTF-8"`
+	Error  *problem.Problem `json:"error,omitempty" doc:"of error, the last event: why the watch has ended, such as missed events"`
 }
 
 type watchInput struct {
@@ -87,7 +88,7 @@ func streamWatch(ctx context.Context, w *watch.Watch, out eventWriter) {
 		select {
 		case e, open := <-w.Events:
 			if !open {
-				p := problemOf(errs.New("watching", "", errs.ErrInterrupted, w.Failed()))
+				p := problem.Of(errs.New("watching", "", errs.ErrInterrupted, w.Failed()))
 				_ = out.send("", "error", FileEvent{Type: "error", Error: p}) // an error means that the caller has gone
 				return
 			}

@@ -166,6 +166,20 @@ const (
 	TerminalRequestTypeStart  TerminalRequestType = "start"
 )
 
+// Defines values for TriggerClass.
+const (
+	TriggerClassBatch  TriggerClass = "batch"
+	TriggerClassNormal TriggerClass = "normal"
+	TriggerClassUrgent TriggerClass = "urgent"
+)
+
+// Defines values for TriggerThen.
+const (
+	TriggerThenHold    TriggerThen = "hold"
+	TriggerThenPromote TriggerThen = "promote"
+	TriggerThenStages  TriggerThen = "stages"
+)
+
 // Defines values for ListJobsParamsState.
 const (
 	ListJobsParamsStateCancelled ListJobsParamsState = "cancelled"
@@ -870,6 +884,23 @@ type NewSandbox struct {
 	Workspace string `json:"workspace,omitempty,omitzero"`
 }
 
+// NewTrigger defines model for NewTrigger.
+type NewTrigger struct {
+	// Every submit it again and again, with this time between
+	//
+	// Examples: 24h
+	Every string `json:"every,omitempty,omitzero"`
+	Job   NewJob `json:"job"`
+
+	// Webhook submit it for each request to /v1/hooks that is signed with the secret in the reply; also requires the scope promote, because such a request can approve a job
+	Webhook bool `json:"webhook,omitempty,omitzero"`
+
+	// WhenChanged submit it whenever files of the workspace that match this pattern have changed
+	//
+	// Examples: src/**/*.proto
+	WhenChanged string `json:"when_changed,omitempty,omitzero"`
+}
+
 // OpenPortInputBody defines model for OpenPortInputBody.
 type OpenPortInputBody struct {
 	// HostPort of this host's loopback; by default a free one
@@ -1392,6 +1423,55 @@ type TerminalRequest struct {
 // TerminalRequestType start: the first message, with the fields of a command, too
 type TerminalRequestType string
 
+// Trigger defines model for Trigger.
+type Trigger struct {
+	Check   []string     `json:"check,omitempty"`
+	Class   TriggerClass `json:"class,omitzero"`
+	Command []string     `json:"command"`
+
+	// Every the time between two jobs
+	Every string `json:"every,omitempty,omitzero"`
+
+	// Last the number of its newest job
+	Last *int64 `json:"last,omitempty"`
+
+	// Next when the next job is due
+	Next time.Time `json:"next,omitempty,omitzero"`
+
+	// Secret the key of a webhook: only where it was just made
+	Secret string      `json:"secret,omitempty,omitzero"`
+	Stage  string      `json:"stage,omitempty,omitzero"`
+	Then   TriggerThen `json:"then,omitzero"`
+
+	// Trigger its number
+	Trigger int64 `json:"trigger"`
+
+	// Webhook whether requests to /v1/hooks submit jobs
+	Webhook bool `json:"webhook,omitempty,omitzero"`
+
+	// WhenChanged the pattern of files, a change of which submits a job
+	WhenChanged string `json:"when_changed,omitempty,omitzero"`
+
+	// Within the time from the submission of each job to its deadline
+	Within    string `json:"within,omitempty,omitzero"`
+	Workspace string `json:"workspace,omitzero"`
+}
+
+// TriggerClass defines model for Trigger.Class.
+type TriggerClass string
+
+// TriggerThen defines model for Trigger.Then.
+type TriggerThen string
+
+// TriggersOutputBody defines model for TriggersOutputBody.
+type TriggersOutputBody struct {
+	// Problems triggers that cannot be read
+	Problems []string `json:"problems,omitempty"`
+
+	// Triggers by number, at most 1,000
+	Triggers []Trigger `json:"triggers"`
+}
+
 // UndoInputBody defines model for UndoInputBody.
 type UndoInputBody struct {
 	// Paths undo only these absolute paths and what is below them
@@ -1772,6 +1852,12 @@ type StopSandboxParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
+// NewTriggerParams defines parameters for NewTrigger.
+type NewTriggerParams struct {
+	// IdempotencyKey a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // SubmitJobJSONRequestBody defines body for SubmitJob for application/json ContentType.
 type SubmitJobJSONRequestBody = NewJob
 
@@ -1837,6 +1923,9 @@ type RollbackJSONRequestBody = RollbackInputBody
 
 // NewSnapshotJSONRequestBody defines body for NewSnapshot for application/json ContentType.
 type NewSnapshotJSONRequestBody = SnapshotInputBody
+
+// NewTriggerJSONRequestBody defines body for NewTrigger for application/json ContentType.
+type NewTriggerJSONRequestBody = NewTrigger
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -2523,6 +2612,36 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{name}/terminal (the `Terminal` operationId).
 	Terminal(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTriggers List what submits jobs by itself
+	//
+	// Corresponds with GET /v1/triggers (the `ListTriggers` operationId).
+	ListTriggers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// NewTriggerWithBody Submit a job by a schedule, a change of files, or signed requests
+	//
+	// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+	NewTriggerWithBody(ctx context.Context, params *NewTriggerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// NewTrigger Submit a job by a schedule, a change of files, or signed requests
+	//
+	// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+	NewTrigger(ctx context.Context, params *NewTriggerParams, body NewTriggerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveTrigger Remove a trigger
+	//
+	// The jobs that it has submitted stay.
+	//
+	// Corresponds with DELETE /v1/triggers/{number} (the `RemoveTrigger` operationId).
+	RemoveTrigger(ctx context.Context, number int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Health Report that the server answers
@@ -3947,6 +4066,76 @@ func (c *Client) StopSandbox(ctx context.Context, name string, params *StopSandb
 // Corresponds with GET /v1/sandboxes/{name}/terminal (the `Terminal` operationId).
 func (c *Client) Terminal(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTerminalRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTriggers List what submits jobs by itself
+//
+// Corresponds with GET /v1/triggers (the `ListTriggers` operationId).
+func (c *Client) ListTriggers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTriggersRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NewTriggerWithBody Submit a job by a schedule, a change of files, or signed requests
+//
+// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+func (c *Client) NewTriggerWithBody(ctx context.Context, params *NewTriggerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewNewTriggerRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NewTrigger Submit a job by a schedule, a change of files, or signed requests
+//
+// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+func (c *Client) NewTrigger(ctx context.Context, params *NewTriggerParams, body NewTriggerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewNewTriggerRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveTrigger Remove a trigger
+//
+// The jobs that it has submitted stay.
+//
+// Corresponds with DELETE /v1/triggers/{number} (the `RemoveTrigger` operationId).
+func (c *Client) RemoveTrigger(ctx context.Context, number int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveTriggerRequest(c.Server, number)
 	if err != nil {
 		return nil, err
 	}
@@ -7345,6 +7534,122 @@ func NewTerminalRequest(server string, name string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListTriggersRequest constructs an http.Request for the ListTriggers method
+func NewListTriggersRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/triggers")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewNewTriggerRequest calls the generic NewTrigger builder with application/json body
+func NewNewTriggerRequest(server string, params *NewTriggerParams, body NewTriggerJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewNewTriggerRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewNewTriggerRequestWithBody constructs an http.Request for the NewTrigger method, with any body, and a specified content type
+func NewNewTriggerRequestWithBody(server string, params *NewTriggerParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/triggers")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRemoveTriggerRequest constructs an http.Request for the RemoveTrigger method
+func NewRemoveTriggerRequest(server string, number int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "number", number, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/triggers/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -8070,6 +8375,40 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{name}/terminal (the `Terminal` operationId).
 	TerminalWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*TerminalResponse, error)
+
+	// ListTriggersWithResponse List what submits jobs by itself
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/triggers (the `ListTriggers` operationId).
+	ListTriggersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListTriggersResponse, error)
+
+	// NewTriggerWithBodyWithResponse Submit a job by a schedule, a change of files, or signed requests
+	//
+	// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+	NewTriggerWithBodyWithResponse(ctx context.Context, params *NewTriggerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*NewTriggerResponse, error)
+
+	// NewTriggerWithResponse Submit a job by a schedule, a change of files, or signed requests
+	//
+	// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+	NewTriggerWithResponse(ctx context.Context, params *NewTriggerParams, body NewTriggerJSONRequestBody, reqEditors ...RequestEditorFn) (*NewTriggerResponse, error)
+
+	// RemoveTriggerWithResponse Remove a trigger
+	//
+	// The jobs that it has submitted stay.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/triggers/{number} (the `RemoveTrigger` operationId).
+	RemoveTriggerWithResponse(ctx context.Context, number int64, reqEditors ...RequestEditorFn) (*RemoveTriggerResponse, error)
 }
 
 type HealthResponse struct {
@@ -10374,6 +10713,119 @@ func (r TerminalResponse) StatusCode() int {
 	return 0
 }
 
+type ListTriggersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TriggersOutputBody
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListTriggersResponse) GetJSON200() *TriggersOutputBody {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListTriggersResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListTriggersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTriggersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTriggersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type NewTriggerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Trigger
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r NewTriggerResponse) GetJSON201() *Trigger {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r NewTriggerResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r NewTriggerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r NewTriggerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r NewTriggerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type RemoveTriggerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RemoveTriggerResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RemoveTriggerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RemoveTriggerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RemoveTriggerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 // HealthWithResponse Report that the server answers
 //
 // Returns a wrapper object for the known response body format(s).
@@ -11546,6 +11998,64 @@ func (c *ClientWithResponses) TerminalWithResponse(ctx context.Context, name str
 		return nil, err
 	}
 	return ParseTerminalResponse(rsp)
+}
+
+// ListTriggersWithResponse List what submits jobs by itself
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/triggers (the `ListTriggers` operationId).
+func (c *ClientWithResponses) ListTriggersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListTriggersResponse, error) {
+	rsp, err := c.ListTriggers(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTriggersResponse(rsp)
+}
+
+// NewTriggerWithBodyWithResponse Submit a job by a schedule, a change of files, or signed requests
+//
+// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+func (c *ClientWithResponses) NewTriggerWithBodyWithResponse(ctx context.Context, params *NewTriggerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*NewTriggerResponse, error) {
+	rsp, err := c.NewTriggerWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseNewTriggerResponse(rsp)
+}
+
+// NewTriggerWithResponse Submit a job by a schedule, a change of files, or signed requests
+//
+// A job that is promoted without approval also requires the scope promote. Workers, snapfs job work, look at schedules and files. The trigger goes on when the token of its client has expired or was removed.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/triggers (the `NewTrigger` operationId).
+func (c *ClientWithResponses) NewTriggerWithResponse(ctx context.Context, params *NewTriggerParams, body NewTriggerJSONRequestBody, reqEditors ...RequestEditorFn) (*NewTriggerResponse, error) {
+	rsp, err := c.NewTrigger(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseNewTriggerResponse(rsp)
+}
+
+// RemoveTriggerWithResponse Remove a trigger
+//
+// The jobs that it has submitted stay.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/triggers/{number} (the `RemoveTrigger` operationId).
+func (c *ClientWithResponses) RemoveTriggerWithResponse(ctx context.Context, number int64, reqEditors ...RequestEditorFn) (*RemoveTriggerResponse, error) {
+	rsp, err := c.RemoveTrigger(ctx, number, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRemoveTriggerResponse(rsp)
 }
 
 // ParseHealthResponse parses an HTTP response from a HealthWithResponse call
@@ -13473,6 +13983,101 @@ func ParseTerminalResponse(rsp *http.Response) (*TerminalResponse, error) {
 		break // No content-type
 
 	case rsp.StatusCode == 200:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListTriggersResponse parses an HTTP response from a ListTriggersWithResponse call
+func ParseListTriggersResponse(rsp *http.Response) (*ListTriggersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTriggersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TriggersOutputBody
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseNewTriggerResponse parses an HTTP response from a NewTriggerWithResponse call
+func ParseNewTriggerResponse(rsp *http.Response) (*NewTriggerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &NewTriggerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Trigger
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRemoveTriggerResponse parses an HTTP response from a RemoveTriggerWithResponse call
+func ParseRemoveTriggerResponse(rsp *http.Response) (*RemoveTriggerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RemoveTriggerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
 		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:

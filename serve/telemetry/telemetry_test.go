@@ -2,22 +2,26 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	wire "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A receiver is a collector of spans.
@@ -72,7 +76,9 @@ func tracing(t *testing.T, r *receiver, state string, log *events.Log) (end func
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Trace(ctx, state, "v1") }()
+	go func() {
+		ended <- Trace(ctx, state, "v1", prometheus.NewRegistry(), func(text string) { t.Error(text) })
+	}()
 	for before := len(r.named(events.DriftFound)); len(r.named(events.DriftFound)) == before; {
 		log.Append(events.Event{Type: events.DriftFound, Subject: "other", SandboxID: "other"})
 		select {
@@ -146,7 +152,7 @@ func TestACollectorThatIsAwayIsNoError(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Trace(ctx, t.TempDir(), "v1"); err != nil {
+	if err := Trace(ctx, t.TempDir(), "v1", prometheus.NewRegistry(), func(text string) { t.Error(text) }); err != nil {
 		t.Error(err)
 	}
 }
@@ -200,5 +206,92 @@ snapfs_promoted_changes_total 7
 	names := []string{"snapfs_commands_ended_total", "snapfs_promoted_changes_total"}
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
+	}
+}
+
+// A hung is a collector that takes no spans until it is released.
+type hung struct {
+	release chan struct{}
+	taken   atomic.Int64
+}
+
+func (h *hung) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpan) error {
+	select {
+	case <-h.release:
+		h.taken.Add(int64(len(batch)))
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *hung) Shutdown(context.Context) error { return nil }
+
+// Nobody waits for a collector that takes no spans, and each span is counted as sent or as dropped. Cost: milliseconds.
+func TestASlowCollectorDropsSpansWithACount(t *testing.T) {
+	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "20")
+	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "5")
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+	h := &hung{release: make(chan struct{})}
+	d := newDelivery(h, prometheus.NewRegistry(), func(text string) { t.Error(text) })
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(d))
+	tracer := provider.Tracer("x")
+	for range 1000 { // returns at once, or never
+		_, span := tracer.Start(t.Context(), "one")
+		span.End()
+	}
+	if got := testutil.ToFloat64(d.dropped); got != 980 {
+		t.Errorf("%v spans were dropped, want 980", got)
+	}
+	close(h.release)
+	if err := provider.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if sent := testutil.ToFloat64(d.sent); sent != 20 || h.taken.Load() != 20 {
+		t.Errorf("%v spans are counted as sent, %d were taken, want 20", sent, h.taken.Load())
+	}
+}
+
+// A collector that refuses spans is reported once, with the cause, and they are counted. Cost: 0.1 s.
+func TestRefusedSpansAreCountedAndReportedOnce(t *testing.T) {
+	refusing := httptest.NewServer(http.NotFoundHandler())
+	defer refusing.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", refusing.URL)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+	state, r := t.TempDir(), prometheus.NewRegistry()
+	log := events.New(state, func(text string) { t.Error(text) }, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var reports []string
+	ended := make(chan error, 1)
+	go func() { ended <- Trace(ctx, state, "v1", r, func(text string) { reports = append(reports, text) }) }()
+	for dropped := 0.0; dropped < 3; {
+		log.Append(events.Event{Type: events.DriftFound, Subject: "x", SandboxID: "x"})
+		time.Sleep(10 * time.Millisecond)
+		families, err := r.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "snapfs_spans_dropped_total" {
+				dropped = f.GetMetric()[0].GetCounter().GetValue()
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(reports) != 1 || !strings.Contains(reports[0], "404") {
+		t.Errorf("reports: %q", reports)
+	}
+}
+
+// A collector that takes another protocol gets no spans that it cannot read: the setting is an error. Cost: none.
+func TestAnotherProtocolIsRefused(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+	err := Trace(t.Context(), t.TempDir(), "v1", prometheus.NewRegistry(), nil)
+	if !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "grpc") {
+		t.Errorf("grpc: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -38,23 +40,26 @@ const flushing = 5 * time.Second
 // arguments, which may hold secrets. The identifiers are computed from those of the sandbox and the command,
 // so a restart of the caller breaks no trace. Events of a time in which nobody calls Trace have no spans.
 //
-// Errors: those of reading the stream and of the collector's settings. A collector that does not answer is no
-// error. Cost: it reads the whole stored stream once, at most 32 MiB.
-func Trace(ctx context.Context, state, version string) error {
+// While the collector is slow or away, spans are dropped: the counters that Trace registers with r tell how many,
+// and Trace calls report with the cause when that begins.
+//
+// Errors: those of reading the stream and of the collector's settings; ErrNotSupported for another protocol. A
+// collector that does not answer is no error. Cost: it reads the whole stored stream once, at most 32 MiB.
+func Trace(ctx context.Context, state, version string, r prometheus.Registerer, report func(string)) error {
+	if p := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); p != "" && p != "http/protobuf" {
+		return errs.New("preparing to send spans", p, errs.ErrNotSupported, "snapfs sends spans as http/protobuf only",
+			"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
+	}
 	exporter, err := otlptracehttp.New(context.WithoutCancel(ctx))
 	if err != nil {
 		return errs.With("preparing to send spans", "", err, "see OTEL_EXPORTER_OTLP_ENDPOINT")
 	}
-	return traceTo(ctx, state, version, exporter)
-}
-
-func traceTo(ctx context.Context, state, version string, exporter sdktrace.SpanExporter) error {
 	about, err := resource.New(context.WithoutCancel(ctx), resource.WithHost(), resource.WithAttributes(
 		attribute.String("service.name", "snapfs"), attribute.String("service.version", version)), resource.WithFromEnv())
 	if err != nil {
 		return errs.With("preparing to send spans", "", err, "see OTEL_RESOURCE_ATTRIBUTES")
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithIDGenerator(givenIDs{}), sdktrace.WithResource(about))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(newDelivery(exporter, r, report)), sdktrace.WithIDGenerator(givenIDs{}), sdktrace.WithResource(about))
 	newest, err := events.Newest(state)
 	if err == nil {
 		s := &spans{

@@ -61,7 +61,7 @@ func New(e *engine.Engine) *Store {
 func (s *Store) announce(j *Job) {
 	e := events.Event{Type: events.JobChanged, Subject: j.Sandbox, Data: events.Data{Job: j.Number, Name: string(j.State), Reason: j.Why}}
 	if j.State == Queued && j.Tries == 0 {
-		e.Data.Workspace, e.Data.Command = j.Workspace, events.Command(leak.Redacted(&j.Policy, j.Command))
+		e.Data.Workspace, e.Data.Command, e.Data.Trigger = j.Workspace, events.Command(leak.Redacted(&j.Policy, j.Command)), j.Trigger
 	}
 	s.events.Append(e)
 }

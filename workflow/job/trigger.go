@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -124,9 +126,28 @@ func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) 
 			st.Number = max(st.Number, j.Trigger) // the jobs of a removed trigger are not those of a new one
 		}
 		st.Number++
-		return s.saveTrigger(&st)
+		if err := s.saveTrigger(&st); err != nil {
+			return err
+		}
+		s.announceTrigger(events.TriggerCreated, &st.Trigger)
+		return nil
 	})
 	return &st.Trigger, st.Secret, err
+}
+
+// announceTrigger appends an event of this kind, such as its removal, about a trigger (which submits jobs
+// automatically) to the event log of the state directory.
+func (s *Store) announceTrigger(kind string, t *Trigger) {
+	d := events.Data{Trigger: t.Number, Workspace: t.Workspace, Command: events.Command(leak.Redacted(&t.Policy, t.Command))}
+	switch {
+	case t.Every > 0:
+		d.Name = "schedule"
+	case t.Changed != "":
+		d.Name = "files"
+	case t.Webhook:
+		d.Name = "webhook"
+	}
+	s.events.Append(events.Event{Type: kind, Data: d})
 }
 
 // check returns ErrInvalid if a field of the trigger, which is to submit jobs automatically, is wrong: for
@@ -220,10 +241,18 @@ func (s *Store) Triggers() ([]Trigger, error) {
 func (s *Store) RemoveTrigger(number int) error {
 	const op = "removing trigger"
 	return s.withTriggers(op, func() error {
-		if _, err := s.readTrigger(number); err != nil && !errors.Is(err, errs.ErrCorrupt) {
+		t, err := s.readTrigger(number)
+		if errors.Is(err, errs.ErrCorrupt) {
+			t, err = &storedTrigger{Trigger: Trigger{Number: number}}, nil
+		}
+		if err != nil {
 			return err
 		}
-		return errs.With(op, "", os.Remove(s.triggerPath(number)))
+		if err := os.Remove(s.triggerPath(number)); err != nil {
+			return errs.With(op, "", err)
+		}
+		s.announceTrigger(events.TriggerRemoved, &t.Trigger)
+		return nil
 	})
 }
 

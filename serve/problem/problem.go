@@ -1,7 +1,13 @@
-package api
+// Package problem turns the errors of snapfs into problem documents (RFC 9457), the errors of its HTTP API.
+//
+// Read [Of] first. A document has the HTTP status of the kind of its error, and the fields of the commands'
+// --json errors.
+package problem
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 
@@ -51,6 +57,35 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
+// Answer writes p as the response to a request.
+func (p *Problem) Answer(w http.ResponseWriter) {
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.WriteHeader(p.Status)
+	p.write(w)
+}
+
+// Write writes p as the response to a request of package huma that is refused before its route handles it.
+func (p *Problem) Write(ctx huma.Context) {
+	for name, values := range p.GetHeaders() {
+		for _, v := range values {
+			ctx.SetHeader(name, v)
+		}
+	}
+	ctx.SetHeader("Content-Type", p.ContentType(""))
+	ctx.SetStatus(p.Status)
+	p.write(ctx.BodyWriter())
+}
+
+// write writes p as one line of JSON. It ignores an error, which means that the client is gone.
+func (p *Problem) write(w io.Writer) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(p) // see above
+}
+
 // statuses returns the HTTP status for each kind of error. The first kind in the list that an error matches
 // decides.
 func statuses() []struct {
@@ -76,8 +111,8 @@ func statuses() []struct {
 	}
 }
 
-// problemOf converts an error of snapfs into a Problem with the HTTP status of its kind.
-func problemOf(err error) *Problem {
+// Of converts an error of snapfs into a Problem with the HTTP status of its kind.
+func Of(err error) *Problem {
 	var done *Problem
 	if errors.As(err, &done) {
 		return done
@@ -118,9 +153,9 @@ const (
 	exitNoRoom = 123
 )
 
-// refused returns the Problem, the error document for the client, of a request that the server itself
+// Refused returns the Problem, the error document for the client, of a request that the server itself
 // refuses. kind is the kind of the error, or nil; text is the message.
-func refused(status int, kind error, text string) *Problem {
+func Refused(status int, kind error, text string) *Problem {
 	p := &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: text}
 	if kind != nil {
 		p.Kind = kind.Error()
@@ -128,11 +163,11 @@ func refused(status int, kind error, text string) *Problem {
 	return p
 }
 
-// setProblems makes package huma write its own errors, such as those of validation, as Problems too, in this
+// Install makes package huma write its own errors, such as those of validation, as Problems too, in this
 // whole process.
-var setProblems = sync.OnceFunc(func() {
+var Install = sync.OnceFunc(func() {
 	huma.NewError = func(status int, text string, list ...error) huma.StatusError {
-		p := refused(status, nil, text)
+		p := Refused(status, nil, text)
 		if status >= 400 && status < 500 {
 			p.Kind = errs.ErrInvalid.Error()
 		}

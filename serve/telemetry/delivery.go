@@ -1,0 +1,80 @@
+package telemetry
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// A delivery sends spans (timed operations) to a collector in batches, and counts those that the collector has
+// taken and those that were dropped. No caller waits for the collector: a span that comes while limit others
+// wait is dropped.
+type delivery struct {
+	sdktrace.SpanProcessor // makes the batches
+
+	limit         int64
+	waiting       atomic.Int64
+	report        func(string)
+	sent, dropped prometheus.Counter
+}
+
+// newDelivery returns a delivery by the exporter, which registers its counts with r, and calls report with the
+// cause when a collector begins to take no spans. Up to OTEL_BSP_MAX_QUEUE_SIZE spans wait, 2048 by default.
+func newDelivery(exporter sdktrace.SpanExporter, r prometheus.Registerer, report func(string)) *delivery {
+	d := &delivery{
+		report: report, limit: sdktrace.DefaultMaxQueueSize,
+		sent: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "snapfs_spans_sent_total", Help: "Spans that the OpenTelemetry collector has taken.",
+		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "snapfs_spans_dropped_total", Help: "Spans that were dropped, because the OpenTelemetry collector was away, slow, or refused them.",
+		}),
+	}
+	if n, err := strconv.ParseInt(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"), 10, 32); err == nil && n > 0 {
+		d.limit = n
+	}
+	r.MustRegister(d.sent, d.dropped)
+	// The queue of the batches holds at least as many, so that it drops none itself, which nobody could count.
+	d.SpanProcessor = sdktrace.NewBatchSpanProcessor(&counted{SpanExporter: exporter, delivery: d})
+	return d
+}
+
+// OnEnd puts a span into the queue, or drops it if the queue is full.
+func (d *delivery) OnEnd(s sdktrace.ReadOnlySpan) {
+	if d.waiting.Add(1) > d.limit {
+		d.waiting.Add(-1)
+		d.dropped.Inc()
+		return
+	}
+	d.SpanProcessor.OnEnd(s)
+}
+
+// A counted sends batches of spans to a collector for a [delivery], and counts them.
+type counted struct {
+	sdktrace.SpanExporter
+
+	delivery *delivery
+	failing  bool // the last batch was dropped
+}
+
+// ExportSpans sends a batch of spans from the queue. A batch that the collector does not take is dropped, which
+// is no error. The caller makes one call at a time.
+func (c *counted) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpan) error {
+	d, n := c.delivery, len(batch)
+	err := c.SpanExporter.ExportSpans(ctx, batch)
+	d.waiting.Add(-int64(n))
+	if err == nil {
+		d.sent.Add(float64(n))
+	} else {
+		d.dropped.Add(float64(n))
+		if !c.failing {
+			d.report("spans are dropped: " + err.Error())
+		}
+	}
+	c.failing = err != nil
+	return nil
+}
