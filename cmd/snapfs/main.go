@@ -236,8 +236,8 @@ func needed(args []string) []command {
 func firstArgument(args []string) string {
 	for i := 0; i < len(args); i++ {
 		switch {
-		case args[i] == "--":
-			return "" // what follows is no command
+		case args[i] == "--": // ends the flags
+			return ""
 		case args[i] == "--state":
 			i++ // its value
 		case !strings.HasPrefix(args[i], "-"):
