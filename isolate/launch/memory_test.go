@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var initialized = [8]byte{1, 2, 3}
+var variable = [8]byte{1, 2, 3}
 
 // A forked process has the program and its image, and neither Go's heap nor the runtime's own memory: each writable
 // mapping of this process that has no name. It reports with write(2) which addresses it can read.
@@ -34,7 +34,7 @@ func TestForkedProcessHasNoCopyOfTheHeapAndRuntime(t *testing.T) {
 		s := im.Do(unix.SYS_WRITE, Num(pipe[1]), Num(address), Num(1)).IgnoreErrors()
 		return s, s.Result()
 	}
-	first, data := read(uintptr(unsafe.Pointer(&initialized)))
+	first, data := read(uintptr(unsafe.Pointer(&variable)))
 	_, image := read(uintptr(im.Addr(0)))
 	_, heap := read(uintptr(unsafe.Pointer(im)))
 	var names []string
