@@ -38,9 +38,7 @@ func execute(args []string) int {
 	if len(args) == 1 && (args[0] == "--version" || args[0] == "-v") {
 		args = []string{"version"} // what other programs have taught people
 	}
-	if i := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") }); i >= 0 {
-		a.first = args[i]
-	}
+	a.first = firstArgument(args)
 	if slices.Contains(long, a.first) {
 		endAtSecond(ctx, restore)
 	}
@@ -221,18 +219,32 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	return root
 }
 
-// needed returns the commands that this run must construct: that which args[0] names, or all if it names
+// needed returns the commands that this run must construct: that which the first argument names, or all if it names
 // none, as for help and completion.
 func needed(args []string) []command {
-	all := commands()
-	if len(args) > 0 {
-		for _, c := range all {
-			if c.name == args[0] {
-				return []command{c}
-			}
+	all, name := commands(), firstArgument(args)
+	for _, c := range all {
+		if c.name == name {
+			return []command{c}
 		}
 	}
 	return all
+}
+
+// firstArgument returns the first of args that is neither a flag of snapfs itself nor the value of one, or "". It names
+// the command.
+func firstArgument(args []string) string {
+	for i := 0; i < len(args); i++ {
+		switch {
+		case args[i] == "--": // ends the flags
+			return ""
+		case args[i] == "--state":
+			i++ // its value
+		case !strings.HasPrefix(args[i], "-"):
+			return args[i]
+		}
+	}
+	return ""
 }
 
 // growStack gives the main goroutine a large stack while it is empty. Otherwise the runtime copies

@@ -46,31 +46,14 @@ func (im *Image) Start(first Step, flags uint64, group int) (pid, pidfd, thread 
 		args.flags |= unix.CLONE_INTO_CGROUP
 		args.group = uint64(group)
 	}
-	syscall.ForkLock.Lock() // another forked process may need the heap
+	syscall.ForkLock.Lock() // another forked process may need this memory
 	defer syscall.ForkLock.Unlock()
-	heap := arenaOf(im)
-	heap.advise(unix.MADV_DONTFORK)
+	unused := unusedMemory(im)
+	advise(unused, unix.MADV_DONTFORK)
 	pid, thread = fork(&args, unsafe.Sizeof(args), uintptr(im.Addr(first.At)), uintptr(im.Addr(0)))
-	heap.advise(unix.MADV_DOFORK)
+	advise(unused, unix.MADV_DOFORK)
 	if pid < 0 {
 		return 0, -1, 0, syscall.Errno(-pid)
 	}
 	return pid, im.Get(fd), thread, nil
-}
-
-// An arena is a range of addresses, the first 64 MB of Go's heap and stacks, which the forked process does
-// not use. Without a copy of it the fork is faster, the supervisor's later writes cause no page copies, and
-// pid 1 holds none of the supervisor's heap.
-type arena uintptr
-
-const arenaSize = 64 << 20 // heapArenaBytes of runtime/malloc.go, for 64 bits
-
-// arenaOf returns the [arena] that contains object: 64 MB of Go's heap, which a forked process needs no copy
-// of.
-func arenaOf(object *Image) arena { return arena(uintptr(unsafe.Pointer(object)) &^ (arenaSize - 1)) }
-
-// advise calls madvise(2) with this advice, such as not to copy memory in a fork, for the mapped part of the
-// arena. If madvise fails, the fork copies that memory.
-func (a arena) advise(advice int) {
-	syscall.RawSyscall(unix.SYS_MADVISE, uintptr(a), arenaSize, uintptr(advice)) //nolint:errcheck // see above
 }
