@@ -175,25 +175,32 @@ func TestACheckpointIsHandedOver(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		g := b.gated()
 		b.in("s", "true")
-		b.checkpointed("c1")
+		taken := b.checkpointed("c1")
 		g.writes()
 		g.open()
+		taken()
+		if h, err := b.Catalog().TryLock("s"); err != nil {
+			t.Errorf("the sandbox is locked although the checkpoint is taken: %v", err)
+		} else {
+			h.Release()
+		}
 		g.shows("c1", "")
 		if keypoint.IsPromised(b.state, "s") {
 			t.Error("the checkpoint is promised after it has been taken")
 		}
-		if err := b.Checkpoint(t.Context(), "s", "c1", nil); !errors.Is(err, errs.ErrExists) {
+		if _, err := b.Checkpoint(t.Context(), "s", "c1", nil); !errors.Is(err, errs.ErrExists) {
 			t.Errorf("the same checkpoint again: %v", err)
 		}
 		g.written()
 	})
 }
 
-// checkpointed takes a checkpoint of s, which its supervisor only promises because the gate is closed.
-func (b *bench) checkpointed(mark string) {
+// checkpointed takes a checkpoint of s, which its supervisor only promises because the gate is closed. The returned
+// function waits until it is taken, or the supervisor is killed.
+func (b *bench) checkpointed(mark string) (taken func()) {
 	b.t.Helper()
 	listed := false
-	err := b.Checkpoint(b.t.Context(), "s", mark, func() error {
+	taken, err := b.Checkpoint(b.t.Context(), "s", mark, func() error {
 		_, err := b.Catalog().TryLock("s")
 		if listed = true; !errors.Is(err, errs.ErrBusy) {
 			b.t.Errorf("the sandbox is not locked: %v", err)
@@ -203,6 +210,7 @@ func (b *bench) checkpointed(mark string) {
 	if err != nil || !listed || !keypoint.IsPromised(b.state, "s") {
 		b.t.Fatalf("a checkpoint: %v; listed: %v; promised: %v", err, listed, keypoint.IsPromised(b.state, "s"))
 	}
+	return taken
 }
 
 // TestACheckpointOutlivesItsSupervisor: the supervisor is killed after it has promised a checkpoint. The next command
@@ -211,8 +219,9 @@ func TestACheckpointOutlivesItsSupervisor(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		g := b.gated()
 		b.in("s", "true")
-		b.checkpointed("c1")
+		taken := b.checkpointed("c1")
 		g.killSupervisor()
+		taken()
 		h, err := b.Supervise.HoldAny(t.Context(), "s")
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +239,7 @@ func TestAnIdleSandboxHasACheckpointAtOnce(t *testing.T) {
 		b.new("s")
 		b.in("s", "echo 1 > f")
 		b.halt("s")
-		if err := b.Checkpoint(t.Context(), "s", "c1", func() error { return nil }); err != nil {
+		if _, err := b.Checkpoint(t.Context(), "s", "c1", func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) != 1 {

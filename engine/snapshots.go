@@ -32,25 +32,25 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 
 // Checkpoint takes a snapshot of a sandbox's present files under the name mark, and calls listed while it has the
 // sandbox's lock. Of a running sandbox, it returns when the processes are frozen, and the supervisor takes the snapshot
-// afterwards; see [supervise.Manager.HandOver]. Until then the sandbox is locked. Checkpoint does not wait for a commit
-// of the file system: a power loss within the next seconds may lose the snapshot, as if it had never been taken. No end
-// of a process loses it. Errors: those of Snapshot, supervise.ErrSlow, and that of listed, after which the snapshot
-// stays.
-func (e *Engine) Checkpoint(ctx context.Context, name, mark string, listed func() error) error {
+// afterwards; taken, which may be nil, waits for that; see [supervise.Manager.HandOver]. Checkpoint does not wait for a
+// commit of the file system: a power loss within the next seconds may lose the snapshot, as if it had never been taken.
+// No end of a process loses it. Errors: those of Snapshot, supervise.ErrSlow, and that of listed, after which the
+// snapshot stays.
+func (e *Engine) Checkpoint(ctx context.Context, name, mark string, listed func() error) (taken func(), err error) {
 	h, mark, err := e.holdForSnapshot(ctx, name, mark)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer h.Release()
-	handed, err := e.Supervise.HandOver(ctx, h, mark)
-	if err == nil && !handed {
+	taken, err = e.Supervise.HandOver(ctx, h, mark)
+	if err == nil && taken == nil {
 		defer func() { h.Release(); e.Baseline.RecordOrdered(ctx, h.Record) }()
 		_, err = e.KeyPoints.TakeNamed(ctx, h, e.Supervise.SealAll, mark, (*catalog.Locked).SaveReservingOrdered)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return listed()
+	return taken, listed()
 }
 
 // holdForSnapshot locks a sandbox of which a snapshot called mark is to be taken, and returns that name, or a free one

@@ -30,14 +30,19 @@ const slowCheckpoint = 60 * time.Millisecond
 // that takes the lock. If the supervisor is killed, that command takes the snapshot: its processes have ended, so that
 // the files are the same.
 //
-// HandOver returns false if the caller must take the snapshot itself: no supervisor runs, or one of an older snapfs.
+// The caller calls taken once, without the lock: it waits until the supervisor has released the lock, or was killed.
+// taken is nil if the caller must take the snapshot itself: no supervisor runs, or one of an older snapfs.
 // Errors: also ErrSlow; then no snapshot is taken. The next call is not refused for that reason.
-func (sv *Manager) HandOver(ctx context.Context, h *catalog.Locked, mark string) (bool, error) {
+func (sv *Manager) HandOver(ctx context.Context, h *catalog.Locked, mark string) (taken func(), err error) {
 	conn, err := sv.Dial(ctx, h.Record)
 	if err != nil || conn == nil {
-		return false, err
+		return nil, err
 	}
-	defer conn.Close() //nolint:errcheck // the reply is complete
+	defer func() {
+		if taken == nil {
+			conn.Close() //nolint:errcheck // the reply is complete
+		}
+	}()
 	msg := []byte(checkpointBegin + mark + checkpointEnd)
 	if !exactjson.IsPlain(mark) {
 		msg, err = exactjson.Encode(Request{Checkpoint: mark})
@@ -46,24 +51,33 @@ func (sv *Manager) HandOver(ctx context.Context, h *catalog.Locked, mark string)
 		err = conn.Send(msg, h.LockFile())
 	}
 	if fdsock.HungUp(err) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	t, files, err := receiveWithin(ctx, conn, h.Name)
 	fdsock.CloseAll(files)
 	switch {
 	case errors.Is(err, errEnded):
-		return false, nil
+		return nil, nil
 	case err == nil && t.Slow:
 		err = ErrSlow
 	}
-	return err == nil && t.Frozen, err
+	if err != nil || !t.Frozen {
+		return nil, err
+	}
+	name := h.Name
+	return func() {
+		_, files, _ := receiveWithin(ctx, conn, name) // the end of the connection counts, too
+		fdsock.CloseAll(files)
+		conn.Close() //nolint:errcheck // nothing more comes
+	}, nil
 }
 
 // checkpoint takes the named snapshot mark for a client that has handed over the sandbox's lock, and replies as soon as
-// the processes are frozen. lock is the client's open file of the lock; the caller closes it.
+// the processes are frozen, and again when it has released the lock. lock is the client's open file of the lock, which
+// the caller closes if checkpoint has not.
 func (sv *Manager) checkpoint(rec *catalog.Record, h *Supervisor, client *fdsock.Conn, mark string, lock *os.File) {
 	if h.slow.Swap(false) {
 		send(client, Reply{Slow: true})
@@ -75,6 +89,7 @@ func (sv *Manager) checkpoint(rec *catalog.Record, h *Supervisor, client *fdsock
 		refuse(err)
 		return
 	}
+	lock.Close() // own alone has the lock now
 	held, err := sv.cat.Inherit(own, rec.Name)
 	if err != nil {
 		unix.Close(own)
@@ -98,6 +113,7 @@ func (sv *Manager) checkpoint(rec *catalog.Record, h *Supervisor, client *fdsock
 	h.slow.Store(processorTime()-before > slowCheckpoint)
 	thaw()
 	held.Release()
+	send(client, Reply{}) // it may have gone
 	sv.baseline.RecordOrdered(ctx, held.Record)
 }
 

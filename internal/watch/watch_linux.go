@@ -32,9 +32,17 @@ type Tree struct {
 	mu sync.Mutex
 	fd int
 
-	group   int              // fanotify: the descriptor of file, open as long as fd is
-	handles map[string]bool  // fanotify: whether a directory is in the tree, by its handle
-	paths   map[int32]string // inotify: the directory of a watch
+	group   int                   // fanotify: the descriptor of file, open as long as fd is
+	handles map[string]*directory // fanotify: what is known of a directory, by its handle
+	paths   map[int32]string      // inotify: the directory of a watch
+}
+
+// A directory is one of the filesystem in which something happened.
+type directory struct {
+	// holds is set if the directory lies in the watched tree, and above if the tree lies in the directory.
+	holds, above bool
+	// events counts the events in it while it is neither ignored nor in the tree.
+	events int
 }
 
 // ErrManyDirectories means that the watched tree has more directories than the caller or this user's inotify
@@ -148,7 +156,7 @@ func (w *Tree) mark() bool {
 		unix.Close(fd)
 		return false
 	}
-	w.kind, w.group, w.handles = "fanotify", fd, map[string]bool{}
+	w.kind, w.group, w.handles = "fanotify", fd, map[string]*directory{}
 	w.file = os.NewFile(uintptr(fd), "fanotify")
 	return true
 }
@@ -165,54 +173,76 @@ func (w *Tree) fanotified(buf []byte) (changed bool) {
 		mask := binary.NativeEndian.Uint64(buf[8:])
 		event := buf[head:size]
 		buf = buf[size:]
-		switch {
-		case mask&unix.FAN_Q_OVERFLOW != 0:
+		if mask&unix.FAN_Q_OVERFLOW != 0 {
 			changed = true
 			w.forget() // events of moved directories may be lost
-		case len(event) >= info+8 && (event[0] == named || event[0] == unnamed):
-			changed = w.holds(event[info:]) || changed
+			continue
 		}
-		if mask&unix.FAN_ONDIR != 0 && mask&(unix.FAN_MOVED_FROM|unix.FAN_MOVED_TO|unix.FAN_DELETE) != 0 {
-			w.forget() // it may have been moved into the tree, or out of it
+		var in *directory
+		if len(event) >= info+8 && (event[0] == named || event[0] == unnamed) {
+			in = w.at(event[info:])
+		}
+		changed = changed || in != nil && in.holds
+		// A directory that moves between two places outside takes nothing into the tree or out of it, unless it takes
+		// the tree itself along.
+		if mask&unix.FAN_ONDIR != 0 && mask&(unix.FAN_MOVED_FROM|unix.FAN_MOVED_TO) != 0 && in != nil && (in.holds || in.above) {
+			w.forget()
 		}
 	}
 	return changed
 }
 
-// holds reports whether the directory of a file handle, from a fanotify event, lies in the watched tree. For
-// a deleted directory it returns false, because its parent gets an event of its own.
-func (w *Tree) holds(handle []byte) bool {
+// ignoreAfter is the number of events in a directory outside the tree after which the kernel ignores it. To ignore one
+// takes the kernel longer than many events, because it visits each file of the directory that it has in memory.
+const ignoreAfter = 32
+
+// at returns what is known of the directory of a file handle, from a fanotify event. For a deleted directory it returns
+// nil, because its parent gets an event of its own.
+func (w *Tree) at(handle []byte) *directory {
 	size := int(binary.NativeEndian.Uint32(handle))
-	kind := int32(binary.NativeEndian.Uint32(handle[4:]))
 	if size < 0 || len(handle) < 8+size {
-		return true
+		return &directory{holds: true}
 	}
-	key := string(handle[4 : 8+size])
-	in, known := w.handles[key]
-	if known {
-		return in
+	d := w.handles[string(handle[4:8+size])]
+	if d != nil && d.holds {
+		return d
 	}
+	if d != nil {
+		if d.events++; d.events != ignoreAfter {
+			return d
+		}
+	}
+	kind := int32(binary.NativeEndian.Uint32(handle[4:]))
 	w.mu.Lock()
 	fd, err := unix.OpenByHandleAt(w.fd, unix.NewFileHandle(kind, handle[8:8+size]), unix.O_PATH|unix.O_CLOEXEC)
 	w.mu.Unlock()
-	if err != nil {
-		return false
+	if errors.Is(err, unix.ESTALE) {
+		return nil
+	}
+	if err != nil { // not known; or closed
+		return &directory{above: true}
 	}
 	defer unix.Close(fd)
 	link := "/proc/self/fd/" + strconv.Itoa(fd)
+	if d != nil {
+		w.ignore(link)
+		return d
+	}
 	path, err := os.Readlink(link)
 	if err != nil {
-		return false
+		return &directory{above: true}
 	}
-	in = (path == w.dir || strings.HasPrefix(path, strings.TrimSuffix(w.dir, "/")+"/")) && !w.skips(path)
+	d = &directory{holds: within(path, w.dir) && !w.skips(path), above: path != w.dir && within(w.dir, path), events: 1}
 	if len(w.handles) >= w.most {
 		w.forget()
 	}
-	w.handles[key] = in
-	if !in {
-		w.ignore(link)
-	}
-	return in
+	w.handles[string(handle[4:8+size])] = d
+	return d
+}
+
+// within reports whether path is the directory dir or lies in it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // ignore has the kernel report no more events of files in a directory outside the watched tree, so that a busy file
@@ -228,9 +258,9 @@ func (w *Tree) ignore(link string) {
 	_ = unix.FanotifyMark(w.group, flags, fanEvents|unix.FAN_EVENT_ON_CHILD, unix.AT_FDCWD, link)
 }
 
-// forget drops all that is known of directories in the watched filesystem, when one of them may have been moved. It
-// ends the effect of ignore before Next returns, so no change in the tree is missed: the caller looks at the tree
-// afterwards.
+// forget drops all that is known of directories in the watched filesystem, when one may have been moved into the tree or
+// out of it. It ends the effect of ignore before Next returns, so no change in the tree is missed: the caller looks at
+// the tree afterwards.
 func (w *Tree) forget() {
 	clear(w.handles)
 	w.mu.Lock()

@@ -119,6 +119,19 @@ func (w *watched) tells() {
 	w.does("a file in it was written to", true, w.writes("tree/deep/er/file"))
 	w.does("a file was removed", true, func() error { return os.Remove(w.path("tree/a/b/file")) })
 	w.does("a tree was removed", true, func() error { return os.RemoveAll(w.path("tree/in")) })
+	w.does("a file was made in another tree", false, func() error {
+		return errors.Join(os.MkdirAll(w.path("other/deep"), 0o755), w.writes("other/deep/file")())
+	})
+	exchange := func(old, next string) func() error {
+		return func() error {
+			return errors.Join(os.Rename(w.path("tree"), w.path(old)), os.Rename(w.path(next), w.path("tree")))
+		}
+	}
+	all := w.watch.Kind() == "fanotify"
+	w.does("that tree took the place of this one", false, exchange("old", "other"))
+	w.does("a file in it was written to", all, w.writes("tree/deep/file"))
+	w.does("the trees changed their places again", false, exchange("other", "old"))
+	w.does("a file in the other one was written to", false, w.writes("other/deep/file"))
 	w.does("the tree itself was changed", true, func() error { return os.Chmod(w.path("tree"), 0o700) })
 }
 
@@ -158,10 +171,23 @@ func TestTheKernelReportsNothingOfABusyFileBeside(t *testing.T) {
 		return strings.Count(string(info), "fanotify ino:")
 	}
 	w.does("a file beside was made", false, w.writes("beside/file"))
+	if n := marks(); n != 0 {
+		t.Errorf("%d directories are ignored after one event", n)
+	}
 	for began := time.Now(); marks() == 0; time.Sleep(time.Millisecond) {
+		if err := w.writes("beside/file")(); err != nil {
+			t.Fatal(err)
+		}
 		if time.Since(began) > time.Minute {
 			t.Fatal("its directory is not ignored")
 		}
+	}
+	w.does("directories beside came, moved and went", false, func() error {
+		return errors.Join(os.MkdirAll(w.path("beside/one/two"), 0o755), os.Mkdir(w.path("beside/three"), 0o755),
+			os.Rename(w.path("beside/one/two"), w.path("beside/three/two")), os.RemoveAll(w.path("beside/one")))
+	})
+	if n := marks(); n == 0 {
+		t.Error("no directory is ignored any more although none came into the tree")
 	}
 	w.does("a directory was moved", true, func() error { return os.Rename(w.path("tree/a/b"), w.path("tree/b")) })
 	if n := marks(); n != 0 {

@@ -57,9 +57,12 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 // After a snapshot that took long, snapshot takes the next while the sandbox is idle for a moment. That takes constant
 // time and leaves little to copy for those that follow.
 func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, listed func() error) error {
-	err := e.Checkpoint(ctx, l.Sandbox, name, listed)
+	taken, err := e.Checkpoint(ctx, l.Sandbox, name, listed)
+	if taken != nil {
+		taken()
+	}
 	if err == nil {
-		h, err := e.Supervise.Hold(ctx, l.Sandbox, "naming a state of") // waits until the supervisor releases the lock
+		h, err := e.Supervise.Hold(ctx, l.Sandbox, "naming a state of") // takes the snapshot if the supervisor was killed
 		if err != nil {
 			return err
 		}
@@ -73,7 +76,11 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, lis
 		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
 			return err
 		}
-		return e.Checkpoint(ctx, l.Sandbox, name, listed)
+		taken, err := e.Checkpoint(ctx, l.Sandbox, name, listed)
+		if taken != nil {
+			taken()
+		}
+		return err
 	})
 }
 
