@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
@@ -36,7 +37,10 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		removeStagesInRoot(filepath.Join(dir, "state"))
+		os.RemoveAll(dir)
+	})
 	_ = vfs.SpreadDirs(dir) // see treetest.Dir
 	if test, ok := t.(*testing.T); ok {
 		treetest.Leaks(test)
@@ -53,6 +57,16 @@ func newBench(t testing.TB) *bench {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// removeStagesInRoot removes what "snapfs undo" would need for the promotions of a state directory to paths outside of
+// the workspace: they have their stages in the root of the filesystem.
+func removeStagesInRoot(state string) {
+	list, _ := os.ReadDir(filepath.Join(state, "promotions"))
+	for _, e := range list {
+		id, _, _ := strings.Cut(e.Name(), ".")
+		os.RemoveAll("/.snapfs-apply-" + id)
+	}
 }
 
 // asEach runs a test as root and as an ordinary user.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
@@ -229,4 +230,52 @@ func TestAnOverwrittenRestOfAFileIsOneConflict(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A sandbox looks files up, the user changes the real ones, and only then the sandbox changes its own: with the size
+// and the attributes from its lookup. A promotion keeps what the user has changed, or is refused.
+func TestWhatTheUserChangedAfterALookupIsNotLost(t *testing.T) {
+	onLiveBases(t, func(t *testing.T, b *bench, backend string) {
+		const text = "one\ntwo\nthree\n"
+		at := func(name string) string { return filepath.Join(b.workspace, name) }
+		for _, name := range []string{"appended", "edited", "mode"} {
+			b.write(name, text)
+		}
+		err := os.Chmod(at("mode"), 0o600)
+		tick()
+		req := b.request()
+		req.Name, req.Backend = "s", backend
+		_, newErr := b.New(t.Context(), req)
+		if err = errors.Join(err, newErr); err != nil {
+			t.Fatal(err)
+		}
+		b.removeLater("s")
+		began := time.Now()
+		r := b.resident("s")
+		r.do(t, "stat appended edited mode > /dev/null")
+		b.listed(began)
+		tick()
+		for _, name := range []string{"appended", "edited"} {
+			b.write(name, text+"theirs\n") // in place
+		}
+		if err := os.Chmod(at("mode"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r.do(t, "echo mine >> appended; sed -i s/one/ONE/ edited; echo mine >> mode")
+		some := reconcile.PlanOptions{Only: []string{"edited", "mode"}}
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{PlanOptions: some}); err != nil {
+			t.Error(err)
+		}
+		if got, want := b.read("edited"), "ONE\ntwo\nthree\ntheirs\n"; got != want {
+			t.Errorf("the edited file has %q, want %q", got, want)
+		}
+		st, err := os.Stat(at("mode"))
+		if err != nil || st.Mode().Perm() != 0o755 || b.read("mode") != text+"mine\n" {
+			t.Errorf("the file with other permissions has %v and %q, %v", st.Mode(), b.read("mode"), err)
+		}
+		_, err = b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{})
+		if got := b.read("appended"); !strings.Contains(got, "theirs\n") || err != nil && !errors.Is(err, errs.ErrConflict) {
+			t.Errorf("the file that both appended to has %q, %v", got, err)
+		}
+	})
 }

@@ -11,23 +11,34 @@ import (
 // original, with the bytes data; the user may have changed the file since, before the sandbox changed it. The
 // result is the newest version whose changes since e are all in the sandbox's text. If the text lacks one, a
 // program may have read the file before that change. Thus a line that the user wrote is never taken for one
-// that the sandbox removed. now is the real node.
+// that the sandbox removed. The result has the permissions, owner and extended attributes of e: a sandbox that has
+// others has set them, or has those of the real file. now is the real node.
 func (k *pathRecorder) latestHeld(path string, now *diff.Node, e Entry, data []byte) (Entry, []byte) {
 	mine := k.ownText(path)
 	if data == nil || mine == nil || k.holds == nil {
 		return e, data
 	}
 	if text := k.realText(path, now); text != nil && k.holds(data, mine, text) {
-		return Entry{Node: now}, text
+		return Entry{Node: withAttributesOf(e.Node, now)}, text
 	}
 	abs := filepath.Join(k.tree, path)
 	for _, d := range slices.Backward(k.history().all) {
 		v := d.baseline.Nodes[abs]
 		if text := d.text(&v); v.Node != nil && text != nil && k.holds(data, mine, text) {
-			return Entry{Node: v.Node}, text
+			return Entry{Node: withAttributesOf(e.Node, v.Node)}, text
 		}
 	}
 	return e, data
+}
+
+// withAttributesOf returns a copy of n with the permissions, owner and extended attributes of from.
+func withAttributesOf(from, n *diff.Node) *diff.Node {
+	if from == nil {
+		return n
+	}
+	copied := *n
+	copied.Mode, copied.UID, copied.GID, copied.Xattrs = from.Mode, from.UID, from.GID, from.Xattrs
+	return &copied
 }
 
 // ownText returns the bytes of the sandbox's version of the file at a path if it is a small text, else nil.

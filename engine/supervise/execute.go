@@ -74,13 +74,10 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	h.deadlines.tell(client)
 	announceEnd := h.started(start)
 	ended := h.Resources.StartCountdown(p)
-	next, gone := make(chan *received, 1), make(chan struct{})
-	go func() {
-		next <- h.relaySignals(client, p)
-		close(gone)
-	}()
+	next := make(chan *received, 1)
+	go func() { next <- h.relaySignals(client, p) }()
 	st, err := p.Wait(context.Background())
-	st = endOutputs(client, outputs, st, gone)
+	st = endOutputs(client, outputs, st)
 	ended()
 	atTTL := deaf()
 	h.deadlines.countActivity()()
@@ -127,11 +124,12 @@ func (w *execRequest) command(files []*os.File) (c isolate.Command, outputs *rel
 	return c, outputs, err
 }
 
-// endOutputs waits until the output of a command that has ended with the status st is in the client's files. If it
-// cannot be written, as on a full disk, endOutputs notifies the client, and the status that it returns is not 0. It
-// does not wait for the output once gone is closed, because the client has closed the connection.
-func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status, gone <-chan struct{}) isolate.Status {
-	outputs.End(gone)
+// endOutputs waits until the output of a command that has ended with the status st is in the client's files. It waits
+// also if the client seems to have gone: a file has no reader that could block, and the status must not come before
+// the output. If that cannot be written, as on a full disk, endOutputs notifies the client, and the status that it
+// returns is not 0.
+func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status) isolate.Status {
+	outputs.End(nil)
 	if lost := outputs.Lost(); lost != nil {
 		send(client, Reply{Note: "the end of the command's output is lost: " + lost.Error()})
 		if st.ExitCode() == 0 {

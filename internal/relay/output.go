@@ -87,9 +87,11 @@ func (o *output) copyUntil(stop *os.File) error {
 }
 
 // move copies at least one byte of the command's output to the caller, and at most most bytes. It returns 0
-// and no error at the end of the output, and EAGAIN if it has not moved any byte for another reason.
+// and no error at the end of the output, and EAGAIN if it has not moved any byte for another reason. It does not splice
+// into regular files: splice(2) moves a file's position without a lock, so that what several commands write to one
+// open file would overwrite each other.
 func (o *output) move(most int) (int, error) {
-	if o.screen == nil {
+	if o.screen == nil && o.kind != regular {
 		n, err := splice(o.from, o.to, most)
 		if again(err) {
 			return 0, o.room(err)

@@ -1,11 +1,15 @@
 package relay
 
 import (
+	"bytes"
 	"io"
 	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -53,4 +57,39 @@ func TestTheRelayEndsWithoutBytesThatAProcessHasTaken(t *testing.T) {
 		t.Fatal("the relay waits for bytes that a process has taken")
 	}
 	r.End(nil)
+}
+
+// Two commands at once write to one open file, as (snapfs exec s -- a & snapfs exec s -- b) > log does. The lines of both
+// arrive, as without a relay, where write(2) moves the file's common position under a lock.
+func TestTwoRelaysLoseNothingInOneFile(t *testing.T) {
+	treetest.NeedRoot(t) // others' files are not relayed
+	const relays, lines = 4, 100_000
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	var all sync.WaitGroup
+	for range relays {
+		r, err := OpenFiles(log, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := inside(t, r.Out)
+		r.Start()
+		all.Go(func() {
+			for range lines {
+				if _, err := command.WriteString("a line\n"); err != nil {
+					t.Error(err)
+					break
+				}
+			}
+			r.End(nil)
+		})
+	}
+	all.Wait()
+	got, err := os.ReadFile(log.Name())
+	if n := bytes.Count(got, []byte("a line\n")); err != nil || n != relays*lines {
+		t.Errorf("the file has %d of %d lines: %v", n, relays*lines, err)
+	}
 }

@@ -137,33 +137,25 @@ func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 		return nil
 	}
 	f.mu.RLock()
-	d, size := f.layers[top], n.size
+	d, size, shown := f.layers[top], n.size, n.shown()
 	f.mu.RUnlock()
 	num, err := f.createContent(d, n.id)
 	if err != nil {
 		return err
 	}
+	var was *logfile.Original
+	reserved := int64(0)
 	defer func() {
 		if err != nil {
+			d.RemoveOriginal(was)
+			f.reserve(-reserved)
 			unix.Close(num)
 			// The next attempt sets a leftover aside.
 			_ = d.RemoveContent(n.id)
 		}
 	}()
-	reserved := int64(0)
-	defer func() {
-		if err != nil {
-			f.reserve(-reserved)
-		}
-	}()
-	var was *logfile.Original
 	if n.layer == logfile.InLower && !f.detaching {
-		was = f.saveOriginal(n, d)
-		defer func() {
-			if err != nil {
-				d.RemoveOriginal(was)
-			}
-		}()
+		was = f.saveOriginal(n, d, shown)
 	}
 	var made *sparse.Upper
 	if n.layer != logfile.NoContent && limit > 0 {
@@ -287,9 +279,7 @@ func (n *inode) strip(p Privileges) {
 // truncate sets the size of the file n. It copies up no byte beyond that, and nothing if n has no content.
 func (f *FS) truncate(n *inode, size int64) error {
 	n.lock().RLock()
-	f.mu.RLock()
 	bare := n.layer == logfile.NoContent
-	f.mu.RUnlock()
 	n.lock().RUnlock()
 	if bare {
 		return f.resize(n, size)

@@ -43,6 +43,8 @@ type dirtyState struct {
 	// present layer and sources of the content, or 0 if none does yet.
 	logged bool
 	frame  int64
+	// lookedUp is the change time of the lower inode when the kernel looked it up; zero after a restart.
+	lookedUp logfile.Time
 	// target is the target of a symbolic link. xattrs are all extended attributes.
 	target string
 	xattrs map[string]string
@@ -126,6 +128,20 @@ func (n *inode) setBlocks(blocks int64) {
 	}
 }
 
+// shown returns the state of the lower file of n that the kernel caches, for [lower.Tree.ReadBefore].
+func (n *inode) shown() (st vfs.Stat) {
+	if n.lower == nil {
+		return st
+	}
+	ctime := n.lookedUp
+	if st.Ino, st.Size = n.lower.Ino, n.size; !n.changed {
+		st.Mode, st.UID, st.GID, ctime = n.mode, n.uid, n.gid, n.ctime
+		st.MTime = vfs.Timestamp{Sec: n.mtime.Sec(), Nsec: n.mtime.Nsec}
+	}
+	st.CTime = vfs.Timestamp{Sec: ctime.Sec(), Nsec: ctime.Nsec}
+	return st
+}
+
 func (n *inode) kind() uint32  { return n.mode & unix.S_IFMT }
 func (n *inode) isDir() bool   { return n.kind() == unix.S_IFDIR }
 func (n *inode) regular() bool { return n.kind() == unix.S_IFREG }
@@ -137,8 +153,6 @@ func attrOf(st *vfs.Stat) attr {
 		rdev:  uint32(st.Rdev),
 		atime: logfile.At(st.ATime.Sec, st.ATime.Nsec),
 		mtime: logfile.At(st.MTime.Sec, st.MTime.Nsec),
-		ctime: logfile.At(st.CTime.Sec, st.CTime.Nsec),
-
-		blocks: st.Blocks,
+		ctime: logfile.At(st.CTime.Sec, st.CTime.Nsec), blocks: st.Blocks,
 	}
 }

@@ -43,10 +43,10 @@ func (f *FS) loadLower(n *inode) error {
 // of the base: the fork saw newer content.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
-// saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. If the file was read and
-// has changed since, it saves only which version was read: what a program writes now may be made from that.
-// If saving fails it returns nil: the original is unknown later. Cost: a clone of the blocks, or a copy.
-func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
+// saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. If the file was looked up or
+// read, which shown says, and has changed since, it saves only which version was seen: what a program writes now
+// may be made from that. If saving fails it returns nil: the original is unknown later. Cost: a clone or a copy.
+func (f *FS) saveOriginal(n *inode, d *stackedLayer, shown vfs.Stat) *logfile.Original {
 	if f.frozen {
 		return nil
 	}
@@ -60,18 +60,14 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	if err != nil {
 		now = nil
 	}
-	if was, other := f.lower.ReadBefore(o.Path, now); other {
+	if was, other := f.lower.ReadBefore(o.Path, now, shown); other {
 		o.Stat = vfs.Stat{Ino: was.Ino, CTime: was.CTime}
 		return o
 	}
 	if err != nil {
 		return nil
 	}
-	err = f.lower.With(n.lower, func(dirfd int, name string) (err error) {
-		o.Xattrs, err = vfs.Xattrs(dirfd, name)
-		return err
-	})
-	if err != nil {
+	if o.Xattrs, err = vfs.Xattrs(src.Num, ""); err != nil {
 		return nil
 	}
 	if o.Stat.Size <= logfile.MaxOriginal {

@@ -338,7 +338,7 @@ func (f *FS) Rename(fromID uint64, name string, toID uint64, toName string, flag
 	}
 	if old != nil && !exchange {
 		if old.layer == logfile.InLower && old.nlink <= 1 { // an editor replaces a file this way
-			f.addOriginal(f.saveOriginal(old, f.layers[f.top()]))
+			f.addOriginal(f.saveOriginal(old, f.layers[f.top()], old.shown()))
 		}
 		f.dropLink(old)
 	}

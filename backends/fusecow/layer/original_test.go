@@ -13,6 +13,8 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // TestFirstChangeSavesTheOriginal, whatever the kind of change, and whatever happens to the lower later.
@@ -101,5 +103,54 @@ func TestOriginalsWithAReusedNumberKeepTheirContent(t *testing.T) {
 	}
 	if len(all) != 2 {
 		t.Errorf("%d originals are kept: %v", len(all), all)
+	}
+}
+
+// A program appends at the end that the kernel has from a lookup, and reads no byte beyond it. If the lower file has
+// changed since, the merge base is the version that was looked up, and not the present one: otherwise what the user
+// added meanwhile would count as removed by the program.
+func TestTheOriginalIsTheVersionThatWasLookedUp(t *testing.T) {
+	b := newBench(t)
+	names := []string{"appended", "read", "cut", "replaced", "renamed", "mode", "same"}
+	for _, name := range names {
+		b.write(b.lower+"/"+name, "base\n")
+	}
+	b.up()
+	was := map[string]vfs.Stat{}
+	for _, name := range names {
+		_, err := os.Lstat(b.mount + "/" + name)
+		b.must(err)
+		was[name], err = vfs.Lstat(unix.AT_FDCWD, b.lower+"/"+name)
+		b.must(err)
+	}
+	b.must(os.Rename(b.mount+"/renamed", b.mount+"/other"))
+	for _, name := range names[:5] {
+		b.write(b.lower+"/"+name, "base\ntheirs\n")
+	}
+	b.must(os.Chmod(b.lower+"/mode", 0o755))
+	for _, name := range []string{"appended", "other", "mode", "same"} {
+		f, err := os.OpenFile(b.mount+"/"+name, os.O_WRONLY|os.O_APPEND, 0)
+		b.must(err)
+		_, err = f.WriteString("mine\n")
+		b.must(errors.Join(err, f.Close()))
+	}
+	b.has(b.mount+"/read", "base\n")
+	b.write(b.mount+"/read.new", "mine\n")
+	b.must(os.Rename(b.mount+"/read.new", b.mount+"/read"))
+	b.write(b.mount+"/cut", "mine\n")
+	b.write(b.mount+"/new", "mine\n")
+	b.must(os.Rename(b.mount+"/new", b.mount+"/replaced"))
+	b.down()
+
+	all, err := logfile.Originals(b.layers)
+	b.must(err)
+	if len(all) != len(names) {
+		t.Errorf("%d originals of %d", len(all), len(names))
+	}
+	for _, o := range all {
+		version := o.Stat.Ino == was[o.Path].Ino && o.Stat.CTime == was[o.Path].CTime
+		if onlySeen := o.Stat.Mode == 0; !version || onlySeen == (o.Path == "same") {
+			t.Errorf("%s: the original is %+v, only its version: %v", o.Path, o.Stat, onlySeen)
+		}
 	}
 }

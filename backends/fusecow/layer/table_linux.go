@@ -154,7 +154,7 @@ func (f *FS) makeDirtyUnchecked(n *inode) error {
 		if err != nil {
 			return err
 		}
-		n.changed = true
+		n.changed, n.lookedUp = true, n.ctime
 		if dir != nil {
 			f.addName(dir, n.lower.Name, n)
 		}

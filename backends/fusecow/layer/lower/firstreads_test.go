@@ -16,7 +16,11 @@ func TestAReadOfAnOtherVersionIsKnown(t *testing.T) {
 	tree.reads.add("f", at(1, 60)) // the first counts
 	check := func(path string, now *vfs.Stat, ino uint64, other bool) {
 		t.Helper()
-		if v, is := tree.ReadBefore(path, now); is != other || is && v.Ino != ino {
+		var shown vfs.Stat
+		if now != nil {
+			shown = *now
+		}
+		if v, is := tree.ReadBefore(path, now, shown); is != other || is && v.Ino != ino {
 			t.Errorf("%s: %+v, %v", path, v, is)
 		}
 	}
@@ -37,7 +41,7 @@ func TestAReadOfAnOtherVersionIsKnown(t *testing.T) {
 	check("unread", at(3, 40), 0, false)
 	next := &Tree{}
 	next.TakeOver(tree)
-	if _, is := next.ReadBefore("f", at(2, 2)); !is {
+	if _, is := next.ReadBefore("f", at(2, 2), *at(2, 2)); !is {
 		t.Error("a tree that continues does not know what was read")
 	}
 }
