@@ -182,7 +182,7 @@ func (d *doctor) ownMounts(on kind) error {
 	}
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	for i, path := range []string{"/dev/net/tun", "/dev/fuse"} {
-		if err == nil && d.devices[i] != "" {
+		if err == nil && d.devices[i] != "" && (path != "/dev/fuse" || on == served) { // with FUSE, an ordinary user's sandbox has other backends
 			err = unix.Mount(d.devices[i], path, "", unix.MS_BIND, "")
 		}
 	}
