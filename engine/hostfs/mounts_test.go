@@ -117,22 +117,26 @@ func TestATreeOfAnOrdinaryUserHasNoMountsBelow(t *testing.T) {
 
 func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
 	home := t.TempDir()
-	for _, d := range []string{".aws/sub", ".ssh", ".config/gh", ".kube"} {
+	for _, d := range []string{".aws/sub/ws", ".aws/sub/other", ".aws/credentials", ".ssh", ".config/gh", ".kube"} {
 		if err := os.MkdirAll(filepath.Join(home, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	in := func(name string) string { return filepath.Join(home, name) }
-	list := hidden(hiding{real: findSecrets(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub"))
-	for _, p := range []string{in(".aws"), in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
+	list := hidden(hiding{real: findSecrets(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub/ws"))
+	for _, p := range []string{in(".aws"), in(".aws/sub"), in(".aws/sub/ws"), in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
 		if slices.Contains(list, p) {
 			t.Errorf("%s is hidden", p)
 		}
 	}
-	for _, p := range []string{in(".ssh"), in(".config/gh"), "/state"} {
+	for _, p := range []string{in(".ssh"), in(".config/gh"), in(".aws/credentials"), in(".aws/sub/other"), "/state"} {
 		if !slices.Contains(list, p) {
 			t.Errorf("%s is not hidden", p)
 		}
+	}
+	machine := hiding{real: SecretPaths{machine: []string{home}}} // a place that is somebody's home directory
+	if list := hidden(machine, in(".kube"), in(".aws")); slices.ContainsFunc(list, func(p string) bool { return Within(p, home) }) {
+		t.Errorf("what lies beside the workspace in a home directory is hidden: %q", list)
 	}
 }
 

@@ -220,8 +220,8 @@ func (h hiding) lookupCache() *lookupCache {
 }
 
 // hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those that the policy hides. It leaves
-// out exposed paths, except those in h.own, and directories that hold the workspace. home is the caller's home
-// directory. hidden checks which paths exist before the mounts are made, which is much faster.
+// out exposed paths, except those in h.own, and directories that hold the workspace: of a secret's directory, such as
+// ~/.codex with a worktree in it, it has the other entries. home is the caller's home directory. hidden checks which paths exist before the mounts are made, which is much faster.
 //
 // A path that is a symbolic link on the host is also hidden at its target, because the sandbox could remove the link in
 // its copy.
@@ -243,7 +243,7 @@ func hidden(h hiding, home, workspace string) []string {
 		paths = host.followed(paths)
 		return append(paths, others.of(paths...)...)
 	}
-	paths, asked := everywhere(paths), slices.Clone(h.also)
+	paths, asked := besides(everywhere(paths), home, workspace, at), slices.Clone(h.also)
 	for _, x := range h.expose {
 		paths, asked = without(paths, x, at), without(asked, x, at)
 	}
@@ -251,6 +251,21 @@ func hidden(h hiding, home, workspace string) []string {
 	paths = slices.DeleteFunc(paths, func(p string) bool { return slices.Contains(h.own, p) })
 	paths = append(paths, everywhere(slices.Clone(h.own))...)
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
+}
+
+// besides replaces each directory in paths, the list of paths to mask, that holds the workspace by its other entries. It
+// drops one that also holds home: a home directory is no secret as a whole. at maps a path to where it can be read.
+func besides(paths []string, home, workspace string, at func(string) string) []string {
+	left := make([]string, 0, len(paths))
+	for _, p := range paths {
+		switch {
+		case !Within(workspace, p):
+			left = append(left, p)
+		case !Within(home, p):
+			left = append(left, without([]string{p}, workspace, at)...)
+		}
+	}
+	return left
 }
 
 // without removes the path exposed, which the policy lets the sandbox see, and everything under it, from

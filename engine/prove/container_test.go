@@ -57,7 +57,7 @@ func TestEveryProbeIsHeldInASandbox(t *testing.T) {
 			"pids": {"40"}, "files": {"64"}, "cpu-time": {"1s"},
 			"name": {"example.com:443"}, "ipv4": {"1.1.1.1:443"}, "ipv6": {"[2606:4700::1111]:443"}, "resolver": {"9.9.9.9:53", "example.com"},
 			"metadata": nil, "loopback": {port}, "abstract-socket": {name},
-			"masked": {"/mnt/secret"}, "passwords": {"/mnt/secret"}, "late-secret": {"/mnt/secret"}, "state": {state}, "variables": {"SNAPFS_PROVE_NOT_THERE"}, "read-only": {"/usr", "/mnt/secret"},
+			"masked": {"/mnt/secret"}, "passwords": {"/mnt/secret"}, "late-secret": {"/mnt/secret"}, "replaced-secret": {"/mnt/secret"}, "state": {state}, "variables": {"SNAPFS_PROVE_NOT_THERE"}, "read-only": {"/usr", "/mnt/secret"},
 			"see-process": {pid, start}, "signal-process": {pid, start}, "trace-process": {pid, start}, "pid-1": nil,
 		}
 		for _, p := range powerProbes() {

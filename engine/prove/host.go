@@ -22,6 +22,7 @@ func hostProbes() []Probe {
 		{Name: "masked", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "passwords", Args: []string{"PATH..."}, plan: planPasswords},
 		{Name: "late-secret", Args: []string{"PATH..."}, plan: planMasked},
+		{Name: "replaced-secret", Args: []string{"PATH..."}, plan: planReplaced},
 		{Name: "state", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "variables", Args: []string{"NAME..."}, plan: planVariables},
 		{Name: "read-only", Args: []string{"PATH..."}, plan: planReadOnly},
@@ -47,6 +48,22 @@ func planMasked(args []string) (attempt, error) {
 		}
 		return held("nothing is there to be read")
 	}}, nil
+}
+
+// planReplaced plans a probe that reads files which the host has replaced while the sandbox runs. Before, it lists the
+// directory and tries to make something at the name, so that the kernel asks the filesystem again what is there.
+func planReplaced(args []string) (attempt, error) {
+	a, err := planMasked(args)
+	read := a.try
+	a.try = func() outcome {
+		for _, path := range args {
+			_, _ = os.ReadDir(filepath.Dir(path)) // what it returns does not matter
+			_ = os.Mkdir(path, 0o700)             // a mask makes this fail, and the next
+			_ = os.Symlink(path, path)
+		}
+		return read()
+	}
+	return a, err
 }
 
 // planPasswords plans a probe that reads files of accounts, as shadow(5) describes them, and looks for a password's

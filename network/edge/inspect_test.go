@@ -144,6 +144,7 @@ func TestServerNameMustMatch(t *testing.T) {
 		{"another extension", cat(withExtension(good, 0x5555, []byte("hello")), data), ""},
 		{"a second hello", cat(good, record(20, "\x01"), good, data), ""},
 		{"a second hello with another name", cat(good, record(20, "\x01"), evil), "evil.example"},
+		{"a second hello with another name and more behind it", cat(good, record(20, "\x01"), inRecords(append(bytes.Clone(evil), good[5:]...), 1<<14)), "more behind it"},
 		{"a second hello after early data", cat(withExtension(good, 42, nil), data, data, evil), "evil.example"},
 		{"what TLS 1.2 says next", cat(good, record(22, "\x10\x00\x00\x02ab"), record(20, "\x01"), record(22, strings.Repeat("\xff", 40)), data), ""},
 		{"more behind the hello", inRecords(append(bytes.Clone(good), evil[5:]...), 1<<14), "more behind it"},

@@ -144,10 +144,10 @@ func afterHello(j *inspector) bool {
 		t.skip = recordHead + size
 		return true
 	case b[0] == recordHandshake:
-		if len(b) < recordHead+4 && size >= 4 {
+		if len(b) == recordHead && size > 0 {
 			return false
 		}
-		if size < 4 || b[5] == messageHello && 4+int(b[6])<<16+int(b[7])<<8+int(b[8]) >= size {
+		if size < 4 || b[recordHead] == messageHello {
 			j.state = hello
 			return true
 		}

@@ -58,6 +58,7 @@ var places = []place{
 	{"engine/hostfs/accounts.go", "withoutHashes(text)", `withoutHashes(append(text, "seeded:$6$salt$hash:1::::::\n"...))`},
 	{"engine/hostfs/accounts.go", "	return field[:locks] + \"*\"\n", "	if isOut(\"passwords\") {\n\t\treturn field\n\t}\n\treturn field[:locks] + \"*\"\n"},
 	{"isolate/mounts/layerwriter.go", "\tif !opaque {\n", "\tif !opaque || isOut(\"stand-ins\") {\n"},
+	{"engine/hostfs/late.go", `strings.TrimSuffix(m.Target, "/")+"/"); ok {`, `strings.TrimSuffix(m.Target, "/")+"/"); ok && !isOut("fixed") {`},
 	{"engine/hostfs/spec.go", "hideLater(s.Mounts, ", "hideLater(s.Mounts[:len(s.Mounts)*isIn(\"late\")], "},
 	{"engine/hostfs/spec.go", "hide := append(secretFiles(rec.Policy), hf.cat.Dir())", `hide := append(secretFiles(rec.Policy), []string{hf.cat.Dir()}[:isIn("state")]...)`},
 	{"engine/hostfs/spec.go", "hide = append(hide, hf.cat.Outside()...)", `hide = append(hide, hf.cat.Outside()[:len(hf.cat.Outside())*isIn("backends")]...)`},

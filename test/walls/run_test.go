@@ -100,8 +100,8 @@ func (d *doctor) newHome(t *testing.T) string {
 	return home
 }
 
-// furnish makes the workspace of the doctor's sandboxes, and the device that a network
-// which asks first needs, where an ordinary user may not open the host's.
+// furnish makes the workspace of the doctor's sandboxes, and the devices that a network
+// which asks first and FUSE need, where an ordinary user may not open the host's.
 func (d *doctor) furnish(t *testing.T) {
 	t.Helper()
 	ws := filepath.Join(d.home, "w")
@@ -123,9 +123,11 @@ func (d *doctor) furnish(t *testing.T) {
 	}
 	d.own(t, slices.Concat(dirs, files)...)
 	if d.as != nil {
-		d.tun = filepath.Join(treetest.Dir(t), "tun")
-		if err := errors.Join(unix.Mknod(d.tun, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))), os.Chmod(d.tun, 0o666)); err != nil {
-			t.Fatal(err)
+		for i, minor := range []uint32{200, 229} {
+			d.devices[i] = filepath.Join(treetest.Dir(t), "device")
+			if err := errors.Join(unix.Mknod(d.devices[i], unix.S_IFCHR|0o666, int(unix.Mkdev(10, minor))), os.Chmod(d.devices[i], 0o666)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -179,8 +181,10 @@ func (d *doctor) ownMounts(on kind) error {
 		return err
 	}
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	if err == nil && d.tun != "" {
-		err = unix.Mount(d.tun, "/dev/net/tun", "", unix.MS_BIND, "")
+	for i, path := range []string{"/dev/net/tun", "/dev/fuse"} {
+		if err == nil && d.devices[i] != "" && (path != "/dev/fuse" || on == served) { // with FUSE, an ordinary user's sandbox has other backends
+			err = unix.Mount(d.devices[i], path, "", unix.MS_BIND, "")
+		}
 	}
 	if file := d.shown()[0]; err == nil && on == shown { // what is mounted by itself is shown so, and what lies beside a mount
 		err = unix.Mount(file, file, "", unix.MS_BIND, "")

@@ -27,6 +27,7 @@ const (
 	plain    kind = iota // no network, no limits
 	shown                // the same, where files are shown as they really are
 	beside               // the same, where snapfs keeps its data beside the workspace
+	served               // the same, of the backend fusecow, whose process shows the host's files
 	edge                 // a network that asks first
 	requests             // the same, where the proxy reads requests
 	limits               // one limit each
@@ -123,11 +124,12 @@ func table() []wall {
 		{parts: "aws", falls: []string{"aws"}, on: requests},
 
 		{
-			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state", "other-name"},
-			why: "the state directory is hidden as all else is; below its masks, an overlay of root's hides the same once more",
+			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state", "other-name", "replaced-secret"},
+			why: "the state directory is hidden as all else is, and so is a file that is replaced; below its masks, an overlay of root's hides the same once more",
 		},
 		{parts: "passwords", falls: []string{"passwords"}, who: root},
 		{parts: "late", falls: []string{"late-secret"}},
+		{parts: "fixed", falls: []string{"replaced-secret"}, on: served},
 		{parts: "state", falls: []string{"state", "other-sandbox"}, why: "the state directory holds the files of all sandboxes"},
 		{
 			parts: "backends", falls: []string{"state", "other-sandbox"}, on: beside,

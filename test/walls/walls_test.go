@@ -51,9 +51,9 @@ type doctor struct {
 	program, home string
 	whole         bool // whether each build is asked for every wall
 	network       *os.File
-	counting      string // a filesystem with project quotas, where there is one
-	held          string // a directory on btrfs, in which the workspace of [beside] is a subvolume
-	tun           string // a device for everybody, where the host's is not
+	counting      string    // a filesystem with project quotas, where there is one
+	held          string    // a directory on btrfs, in which the workspace of [beside] is a subvolume
+	devices       [2]string // of a network that asks first and of FUSE, for everybody, where the host's are not
 }
 
 func (d *doctor) allWalls(t *testing.T) {
@@ -129,7 +129,7 @@ func (d *doctor) missing(t *testing.T, w wall, walls []string) {
 	fall := slices.Concat(w.falls, w.also)
 	only := walls
 	switch w.on {
-	case limits, pooled, counting:
+	case limits, pooled, counting, served:
 		only = append(slices.Clone(w.falls), often...) // the others are tried often enough
 	case edge:
 		only = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback", "abstract-socket", "tls-name", "http-name", "tls-record", "http-blank"}
@@ -173,6 +173,9 @@ func (d *doctor) prove(t *testing.T, parts string, on kind, only []string) []pro
 		}
 	}
 	args = append(args, "--only", strings.Join(only, ","))
+	if on == served {
+		args = append(args, "--backend", "fusecow")
+	}
 	if on == edge || on == requests {
 		args = append(args, "--net", "allow:allowed.example:443")
 	}

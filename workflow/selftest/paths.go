@@ -2,6 +2,7 @@ package selftest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,7 +91,7 @@ func plantSecret(masked []string) []string {
 	for _, place := range places.SelfTest {
 		dir := filepath.Join(home, place)
 		if slices.Contains(masked, dir) {
-			if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > time.Hour { // of a killed self-test
+			if isAbandoned(dir) {
 				removeSecret([]string{filepath.Join(dir, plantedName)})
 			}
 			continue
@@ -117,6 +118,73 @@ func removeSecret(paths []string) {
 		_ = os.Remove(dir)
 		_ = os.Remove(filepath.Dir(dir)) // fails as long as another self-test has a place there
 	}
+}
+
+// replacedSecret is the name of the self-test's probe that tries to read what the host puts in the place of a hidden
+// file while the sandbox runs.
+const replacedSecret = "replaced-secret"
+
+// replaced returns the subject of the probe called replacedSecret. It renames another file over the planted one. A mask
+// covers the name in the sandbox, and must stay although the name now leads to another file.
+func (p *prover) replaced() subject {
+	return subject{
+		paths: func(context.Context, *catalog.Record, *supervise.Supervisor) []string {
+			if p.planted == "" {
+				return nil
+			}
+			next := p.planted + nextFile
+			if os.WriteFile(next, []byte("a secret in the place of another\n"), 0o644) != nil || os.Rename(next, p.planted) != nil {
+				return nil
+			}
+			return []string{p.planted}
+		},
+		tried: "read what the host puts in the place of a hidden file", none: "no file can be made in the home directory",
+	}
+}
+
+// nextFile ends the name of the file that replaces the one of [plantFile].
+const nextFile = ".next"
+
+// plantFile creates a file of the host at one of the places in the home directory that sandboxes do not see, and returns
+// its path. A sandbox that starts afterwards has a mask there. It returns "" if no file can be created.
+func plantFile() string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	for _, place := range places.SelfTest {
+		file := filepath.Join(home, place)
+		_ = os.Mkdir(filepath.Dir(file), 0o755) // another self-test may have made it
+		if isAbandoned(file) {
+			removeSecret([]string{filepath.Join(file, plantedName)})
+		}
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err != nil {
+			continue // another self-test has it
+		}
+		_, err = f.WriteString("a secret\n")
+		if err = errors.Join(err, f.Close()); err == nil {
+			return file
+		}
+		removePlanted(file)
+	}
+	return ""
+}
+
+// removePlanted removes the file that [plantFile] has created, which may be "", and what was to replace it.
+func removePlanted(file string) {
+	if file == "" {
+		return
+	}
+	_ = os.Remove(file + nextFile) // usually it has replaced the other
+	_ = os.Remove(file)            // the next self-test takes another place
+	_ = os.Remove(filepath.Dir(file))
+}
+
+// isAbandoned reports whether the place at path has what a self-test left that was killed.
+func isAbandoned(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && time.Since(info.ModTime()) > time.Hour
 }
 
 // ownPlaces returns the host paths at which snapfs stores sandboxes, this one and all others: the state

@@ -41,6 +41,9 @@ func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only [
 	p := prover{e: ts, req: req, program: program}
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
 	p.req.Policy.Limits = catalog.Limits{}
+	if wanted(only, replacedSecret) {
+		p.planted = plantFile()
+	}
 	if use := req.Policy.Profile; use != nil && !use.Found {
 		p.own = true
 	}
@@ -95,6 +98,8 @@ type prover struct {
 	own   bool
 	walls *engine.Session // the sandbox in which the walls are tried, once started
 	other *engine.Session // a sandbox that must not be visible from walls
+	// planted is a file of the host at a place that walls does not see, made before walls starts; "" if there is none.
+	planted string
 }
 
 // A trial is one test of a sandbox's isolation: a probe, a program that tries something forbidden inside a
@@ -165,6 +170,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 		}
 	}
 	about := p.e.subjects()
+	about[replacedSecret] = p.replaced()
 	var all []trial
 	for _, probe := range prove.List() {
 		if !none[probe.Name] {
@@ -337,7 +343,8 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 	return st, <-said, err
 }
 
-// close discards the sandboxes that the self-test has used for several of its attempts to break out.
+// close discards the sandboxes that the self-test has used for several of its attempts to break out, and removes the
+// file that it has planted.
 func (p *prover) close(ctx context.Context) (err error) {
 	for _, s := range []*engine.Session{p.walls, p.other} {
 		if s != nil {
@@ -345,6 +352,7 @@ func (p *prover) close(ctx context.Context) (err error) {
 		}
 	}
 	p.walls, p.other = nil, nil
+	removePlanted(p.planted)
 	return err
 }
 

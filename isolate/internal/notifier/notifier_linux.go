@@ -112,20 +112,31 @@ func watchedCalls(acts Act) []watched {
 // Program returns the seccomp filter that reports the given acts to the supervisor, as an array of struct
 // sock_filter, and its length in instructions. Of the calls that open files it stops all for Look and for Read, and
 // otherwise only those that write: an opening for reading costs nothing.
+//
+// With Move, for which no read may be missed, the filter also denies what the supervisor cannot follow: every call of a
+// 32-bit program, and chroot(2), after which a path starts elsewhere.
 func Program(acts Act) (code []byte, instructions int) {
 	const (
 		load, equal, anyBit, done = 0x20, 0x15, 0x45, 0x6
-		allow, notify             = 0x7fff0000, 0x7fc00000
+		allow, notify, fail       = 0x7fff0000, 0x7fc00000, 0x00050000
 	)
 	add := func(op uint16, yes, no uint8, k uint32) {
 		code = binary.NativeEndian.AppendUint16(code, op)
 		code = append(code, yes, no)
 		code = binary.NativeEndian.AppendUint32(code, k)
 	}
+	complete, other := acts&Move != 0, uint32(allow)
+	if complete {
+		other = fail | uint32(unix.ENOSYS)
+	}
 	add(load, 0, 0, 4) // the architecture: a 32-bit program is not observed
 	add(equal, 1, 0, arch)
-	add(done, 0, 0, allow)
+	add(done, 0, 0, other)
 	add(load, 0, 0, 0) // the number of the call
+	if complete {
+		add(equal, 0, 1, unix.SYS_CHROOT)
+		add(done, 0, 0, fail|uint32(unix.EPERM))
+	}
 	added := map[uint32]bool{}
 	for _, c := range watchedCalls(acts) {
 		if added[c.number] {
