@@ -10,6 +10,8 @@ GO     ?= go
 # How many packages are tested at once. Each has loop devices, users, control groups and
 # directories of its own. Most wait for disks and processes, so twice the processors.
 JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+# In make test-long most wait even longer: engine/promote, with a third of a processor, for the disk.
+JOBS_LONG ?= $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
 # The slowest packages start first, in the order of their times in make test and in make test-long, so that none of
 # them is left running alone at the end.
@@ -119,7 +121,7 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
 	@.ci/users .ci/skips .ci/traceless env SNAPFS_TEST_SHARDS=4 SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
+		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS_LONG) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
 		$(if $(filter ./...,$(PKGS)),$$(printf 'github.com/snapfs/snapfs/%s\n' $(FIRST_LONG:./%=%) | grep -xFf <(cut -d' ' -f1 $(LATER)); cut -d' ' -f1 $(LATER) | sort -u),$(PKGS))
 
 .PHONY: race
