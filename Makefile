@@ -10,11 +10,15 @@ GO     ?= go
 # How many packages are tested at once. Each has loop devices, users, control groups and
 # directories of its own. Most wait for disks and processes, so twice the processors.
 JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+# In make test-long most wait even longer: engine/promote, with a third of a processor, for the disk.
+JOBS_LONG ?= $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
-# The slowest packages start first, in the order of their times in make test, so that none of them is left
-# running alone at the end. In make test-long ./test/agents takes longest, and is short here.
+# The slowest packages start first, in the order of their times in make test and in make test-long, so that none of
+# them is left running alone at the end.
 FIRST  := ./engine ./test/agents ./cmd/snapfs ./serve/page ./engine/promote ./backends/btrfs ./backends/fusecow \
 	./test/walls ./test/realwork ./backends/fusecow/layer ./backends/pool ./backends/overlay ./engine/merge ./isolate
+FIRST_LONG := ./cmd/snapfs ./engine ./test/agents ./engine/promote ./engine/merge ./backends/btrfs ./test/walls \
+	./backends/fusecow ./test/realwork ./serve/page ./backends/overlayfuse ./backends/pool ./backends/overlay
 # More arguments of go test: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
 LINT   := $(GO) tool -modfile=internal/tools/go.mod golangci-lint
@@ -55,7 +59,9 @@ help: ## list the targets
 
 .PHONY: check
 check: ## tidy, lint, build, test and race: required before a merge
+	@rm -f out/step/times
 	@.ci/step tidy lint build test race
+	@.ci/times
 
 .PHONY: check-all
 check-all: ## after make test: the rest: other platforms, long tests, POSIX, speed, an older kernel
@@ -115,8 +121,8 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
 	@.ci/users .ci/skips .ci/traceless env SNAPFS_TEST_SHARDS=4 SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
-		$(if $(filter ./...,$(PKGS)),$$(printf 'github.com/snapfs/snapfs/%s\n' $(FIRST:./%=%) | grep -xFf <(cut -d' ' -f1 $(LATER)); cut -d' ' -f1 $(LATER) | sort -u),$(PKGS))
+		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS_LONG) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
+		$(if $(filter ./...,$(PKGS)),$$(printf 'github.com/snapfs/snapfs/%s\n' $(FIRST_LONG:./%=%) | grep -xFf <(cut -d' ' -f1 $(LATER)); cut -d' ' -f1 $(LATER) | sort -u),$(PKGS))
 
 .PHONY: race
 race: programs ## test concurrent packages with the race detector and -short (needs a C compiler)

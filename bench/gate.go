@@ -38,11 +38,12 @@ type check struct {
 // which says whether the promise holds.
 func judge(ctx context.Context, c check) Promise {
 	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.unjudged}
-	began, found := time.Now(), false
+	began, found, lost := time.Now(), false, error(nil)
 	for p.Tries < tries && !p.Holds && !(found && p.missed()) && (p.Tries == 0 || !c.unjudged && !c.exact) && ctx.Err() == nil {
 		p.Tries++
 		value, detail, err := c.measure(ctx)
 		if err != nil {
+			lost = err
 			if !found {
 				p.Error = err.Error()
 			}
@@ -54,7 +55,9 @@ func judge(ctx context.Context, c check) Promise {
 		found, p.Error = true, ""
 		p.Holds = !c.unjudged && p.Measured <= c.limit
 	}
-	p.Took = time.Since(began)
+	if p.Took = time.Since(began); found && lost != nil {
+		p.Detail += "; a try ended with: " + lost.Error()
+	}
 	return p
 }
 
@@ -118,7 +121,7 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	}
 	defer func() { err = errors.Join(err, r.closeBouts()) }()
 	topics := []func() []check{
-		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.ruleChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.recordChecks, r.proxyChecks, r.pointChecks, r.boundChecks,
+		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.workChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.recordChecks, r.proxyChecks, r.pointChecks, r.boundChecks,
 	}
 	if len(l.Only) > 0 {
 		topics = nil

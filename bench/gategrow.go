@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -85,7 +84,7 @@ func (r *referee) growth(s setting) measure {
 func (r *referee) among(ctx context.Context) (_ float64, _ string, err error) {
 	s, n := r.overlay, 10*r.thousands()
 	s.State += "-many"
-	defer func() { err = errors.Join(err, os.RemoveAll(s.State)) }() // copies have no processes or mounts
+	defer func() { err = errors.Join(err, copies.Remove(s.State)) }()
 	dir, err := r.tree(ctx, s, smallest)
 	if err != nil {
 		return 0, "", err

@@ -13,13 +13,16 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
+// The limit of how many times as long as on the bare tree work takes in a sandbox, and its regression bound.
+const insideLimit, insideHeld = 1.03, 2
+
 // insideChecks returns the checks of how much slower work is inside a sandbox than on the bare tree.
 func (r *referee) insideChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
 		for _, j := range jobs.AmountsOf(r.Quick).Jobs()[:2] {
 			name := strings.SplitN(s.Name, ",", 2)[0]
-			list = append(list, check{name: j.Name + " inside, on " + name + ", to the bare tree", limit: 1.03, held: 2, unit: "×", measure: r.job(s, j)})
+			list = append(list, check{name: j.Name + " inside, on " + name + ", to the bare tree", limit: insideLimit, held: insideHeld, unit: "×", measure: r.job(s, j)})
 		}
 	}
 	return list
@@ -34,7 +37,7 @@ func (r *referee) job(s *setting, j jobs.Job) measure {
 		if err != nil {
 			return 0, "", err
 		}
-		pace := timing.Plan{Rounds: 25, Warm: 3, Budget: 12 * time.Second}
+		pace := timing.Plan{Rounds: 25, Warm: 3, Budget: 12 * time.Second, Enough: settledInside}
 		if r.Quick {
 			pace = timing.Plan{Rounds: 3, Warm: 1}
 		}
@@ -45,6 +48,11 @@ func (r *referee) job(s *setting, j jobs.Job) measure {
 		detail = fmt.Sprintf("inside %s, bare %s, %d pairs", timing.Ms(timing.Median(in.Took)), timing.Ms(timing.Median(bare.Took)), len(in.Took))
 		return timing.Pairs(in.Took, bare.Took), detail, nil
 	}
+}
+
+// settledInside reports whether the rounds of [bout.compete] so far decide whether the limit and the bound hold.
+func settledInside(samples []timing.Sample) bool {
+	return timing.Settled(func(bare, inside time.Duration) float64 { return timing.Quotient(inside, bare) }, insideLimit, insideHeld)(samples)
 }
 
 // bout returns two worker processes of the setting s that run the same timed jobs, one of them in a sandbox.
@@ -67,6 +75,9 @@ func (r *referee) closeBouts() (err error) {
 	clear(r.bouts)
 	return err
 }
+
+// workChecks returns the checks that run jobs in a workspace of work, so that it is filled once.
+func (r *referee) workChecks() []check { return append(r.insideChecks(), r.ruleChecks()...) }
 
 // boundChecks returns a check for each setting (backend, user, filesystem): even the slowest single run of
 // any operation of snapfs must stay below a bound.

@@ -23,27 +23,31 @@ import (
 // promotedSize is their size in bytes.
 const promoted, promotedSize = 10_000, 3000
 
+// The limit of how many times as long as a copy a promotion takes, and its regression bound on each filesystem.
+const promoteLimit, heldOnExt4, heldOnBtrfs = 1.5, 2, 3.5
+
 // promoteChecks returns the checks that compare a promotion with copying the files. On btrfs a promotion
 // misses its promise and only has to stay within the bound held: it exchanges names file by file, while a
 // copy shares blocks. On ext4 the promise just holds.
 func (r *referee) promoteChecks() []check {
 	const name = "promoting 10,000 changed files on %s, to be undone, to `cp -a` of them and a sync"
 	return []check{
-		{name: fmt.Sprintf(name, "ext4"), limit: 1.5, held: 2, unit: "×", measure: r.promoteToCopy("ext4")},
-		{name: fmt.Sprintf(name, "btrfs"), limit: 1.5, held: 3.5, unit: "×", measure: r.promoteToCopy("btrfs")},
+		{name: fmt.Sprintf(name, "ext4"), limit: promoteLimit, held: heldOnExt4, unit: "×", measure: r.promoteToCopy("ext4", heldOnExt4)},
+		{name: fmt.Sprintf(name, "btrfs"), limit: promoteLimit, held: heldOnBtrfs, unit: "×", measure: r.promoteToCopy("btrfs", heldOnBtrfs)},
 	}
 }
 
 // promoteToCopy returns the measuring function of a check: the time of a promotion relative to a plain copy
-// of the files. It uses a fresh filesystem of the type fs, where a sync writes no other program's files.
-func (r *referee) promoteToCopy(fs string) measure {
+// of the files. It uses a fresh filesystem of the type fs, where a sync writes no other program's files. held is the
+// regression bound of the check.
+func (r *referee) promoteToCopy(fs string, held float64) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		top, down, err := r.disk(ctx, fs)
 		if err != nil {
 			return 0, "", err
 		}
 		defer func() { err = errors.Join(err, down()) }()
-		files, pace := promoted, timing.Plan{Rounds: 7, Warm: 1, Budget: 60 * time.Second}
+		files, pace := promoted, timing.Plan{Rounds: 7, Warm: 1, Budget: 60 * time.Second, Enough: timing.Settled(timing.Quotient, promoteLimit, held)}
 		if r.Quick {
 			files, pace = promoted/10, timing.Plan{Rounds: 3}
 		}

@@ -18,6 +18,10 @@ import (
 // racing is the number of attempts in the race (several commands tried at once) that the checks measure.
 const racing = 8
 
+// The limits of what a race of so many attempts costs: relative to its work without snapfs, and of making its
+// sandboxes relative to making one.
+const raceLimit, makingLimit = 1.1, 6
+
 // raceChecks returns the checks of how fast `snapfs race` is with several attempts at once.
 func (r *referee) raceChecks() []check {
 	var list []check
@@ -26,11 +30,11 @@ func (r *referee) raceChecks() []check {
 		list = append(list,
 			check{
 				name:  fmt.Sprintf("`snapfs race` of %d attempts of work on %s, to the same %d bare at once", racing, name, racing),
-				limit: 1.1, unit: "×", measure: r.raceToBare(s),
+				limit: raceLimit, unit: "×", measure: r.raceToBare(s),
 			},
 			check{
 				name:  fmt.Sprintf("the sandboxes of %d attempts on %s until the first runs, to that of one", racing, name),
-				limit: 6, unit: "×", measure: r.makingToOne(s),
+				limit: makingLimit, unit: "×", measure: r.makingToOne(s),
 			},
 			check{name: fmt.Sprintf("`snapfs race -n %d -- true` on %s, to `snapfs run -- true`", racing, name), unjudged: true, unit: "×", measure: r.raceToRun(s)})
 	}
@@ -41,7 +45,7 @@ func (r *referee) raceChecks() []check {
 // second of processor time, relative to the same work without snapfs.
 func (r *referee) raceToBare(s *setting) measure {
 	return r.inTree(s, func(ctx context.Context, p *processes) (float64, string, error) {
-		work, pace := time.Second, timing.Plan{Rounds: 5, Warm: 1, Budget: 60 * time.Second}
+		work, pace := time.Second, timing.Plan{Rounds: 6, Budget: 60 * time.Second, Enough: timing.Settled(timing.Quotient, raceLimit)}
 		if r.Quick {
 			work, pace = 400*time.Millisecond, timing.Plan{Rounds: 1}
 		}
@@ -69,7 +73,9 @@ func (r *referee) makingToOne(s *setting) measure {
 		if err != nil {
 			return 0, "", err
 		}
-		m, err := timing.Medians(ctx, r.many(), r.making(s, dir, racing), r.making(s, dir, 1))
+		pace := r.many()
+		pace.Enough = timing.Settled(timing.Quotient, makingLimit)
+		m, err := timing.Medians(ctx, pace, r.making(s, dir, racing), r.making(s, dir, 1))
 		if err != nil {
 			return 0, "", err
 		}
@@ -114,7 +120,9 @@ func (p *processes) busy(ctx context.Context, work time.Duration) (string, error
 
 func (r *referee) raceToRun(s *setting) measure {
 	return r.inTree(s, func(ctx context.Context, p *processes) (float64, string, error) {
-		m, err := timing.Medians(ctx, r.many(),
+		pace := r.many()
+		pace.Rounds = min(pace.Rounds, 20)
+		m, err := timing.Medians(ctx, pace,
 			p.timed("race", "race", "-q", "-n", strconv.Itoa(racing), "--", "true"),
 			p.timed("one", "race", "-q", "-n", "1", "--", "true"),
 			p.timed("run", "run", "-q", "--", "true"))

@@ -16,7 +16,6 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
@@ -73,7 +72,7 @@ func (r *referee) ruled(job string, limit func(*lab, string, *catalog.Policy), v
 		if err != nil {
 			return 0, "", err
 		}
-		pace := timing.Plan{Rounds: 60, Warm: 5, Budget: 12 * time.Second}
+		pace := timing.Plan{Rounds: 40, Warm: 3, Budget: 12 * time.Second}
 		if r.Quick {
 			pace = timing.Plan{Rounds: 3, Warm: 1}
 		}
@@ -86,22 +85,18 @@ func (r *referee) ruled(job string, limit func(*lab, string, *catalog.Policy), v
 	}
 }
 
-// ruledBout starts a worker in each of two sandboxes of one workspace. limit sets rules in the policy of the one
-// called inside. b.back stops the workers, and removes the sandboxes and the workspace.
+// ruledBout starts a worker in each of two sandboxes of the workspace of [referee.bout]. limit sets rules in the policy
+// of one of them. b.back stops the workers and removes the sandboxes.
 func (r *referee) ruledBout(ctx context.Context, limit func(*lab, string, *catalog.Policy)) (_ *bout, err error) {
-	b, dir := &bout{}, filepath.Join(r.overlay.Dir, "ruled")
+	b, dir := &bout{}, workOf(r.overlay)
+	if _, err := r.bout(ctx, r.overlay); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			b.back.UndoInto(&err)
 		}
 	}()
-	if err := makeTop(dir); err != nil {
-		return nil, err
-	}
-	b.back.Push("remove the work", func() error { return uproot(dir) })
-	if err := run.Run(ctx, run.Program{Name: r.Self, Args: r.roleArgs(RolePrepare), Env: jobs.Env(dir), Dir: dir}); err != nil {
-		return nil, err
-	}
 	ruled := policy()
 	limit(r.lab, dir, &ruled)
 	for name, p := range map[string]catalog.Policy{"plain": policy(), "ruled": ruled} {

@@ -119,6 +119,9 @@ type bout struct {
 	back         undo.Stack
 }
 
+// workOf returns the workspace of the workers of a setting.
+func workOf(s setting) string { return filepath.Join(s.Dir, "work") }
+
 // openBout fills a workspace, makes a sandbox of it and starts a worker in each. b.back stops and removes all
 // of them.
 func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
@@ -129,7 +132,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 			b.back.UndoInto(&err)
 		}
 	}()
-	dir := filepath.Join(s.Dir, "work")
+	dir := workOf(s)
 	if err := makeTop(dir); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -201,7 +200,7 @@ func TestApplyRefusesWhatAFailedPromotionPutBack(t *testing.T) {
 		refused := 0
 		for at := 1; ; at++ {
 			passed := 0
-			ctx := fault.With(t.Context(), func(string) error {
+			ctx := treetest.WithFaults(t.Context(), func(string) error {
 				if passed++; passed == at {
 					return errRehearsal
 				}

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 const keeperEnv = "SNAPFS_TEST_KEEPER"
@@ -27,7 +27,7 @@ const holdEnv = "SNAPFS_TEST_HOLD"
 // holds its number, how it fails, and a file that says it was reached.
 func rehearsedKeeper() (ctx context.Context, arm func()) {
 	if step, gate, held := strings.Cut(os.Getenv(holdEnv), "="); held {
-		return fault.With(context.Background(), func(now string) error {
+		return treetest.WithFaults(context.Background(), func(now string) error {
 			for now == step && isThere(gate) {
 				time.Sleep(time.Millisecond)
 			}
@@ -36,12 +36,12 @@ func rehearsedKeeper() (ctx context.Context, arm func()) {
 	}
 	n, rest, rehearsed := strings.Cut(os.Getenv(keeperEnv), " ")
 	if !rehearsed {
-		return fault.With(context.Background(), editingPlan), func() {}
+		return treetest.WithFaults(context.Background(), editingPlan), func() {}
 	}
 	r := new(rehearsal)
 	r.n, _ = strconv.ParseInt(n, 10, 64)
 	r.mode, r.hit, _ = strings.Cut(rest, " ")
-	return fault.With(context.Background(), r.plan), func() { r.armed.Store(true) }
+	return treetest.WithFaults(context.Background(), r.plan), func() { r.armed.Store(true) }
 }
 
 func isThere(path string) bool {

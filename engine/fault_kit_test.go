@@ -18,7 +18,6 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -56,7 +55,7 @@ func (r *rehearsal) plan(step string) error {
 func rehearse(state, workspace, op, n, mode string) error {
 	r := &rehearsal{mode: mode}
 	r.n, _ = strconv.ParseInt(n, 10, 64)
-	ctx := fault.With(context.Background(), r.plan)
+	ctx := treetest.WithFaults(context.Background(), r.plan)
 	b := &bench{workspace: workspace, state: state}
 	var err error
 	b.Engine, err = engine.Open(ctx, engine.Config{

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
-	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // TestAForkOfAnOldStateDoesNotRevertLaterPromotions: the fork of a snapshot that is older than a promotion lacks the
@@ -34,7 +34,7 @@ func TestAFailedRollbackDoesNotRevertLaterPromotions(t *testing.T) {
 func failedRollbackDoesNotRevertLaterPromotions(t *testing.T, b *bench) {
 	want := b.promotedSince("before")
 	broken := errors.New("broken")
-	ctx := fault.With(t.Context(), func(step string) error {
+	ctx := treetest.WithFaults(t.Context(), func(step string) error {
 		if step == "write the baseline" {
 			return broken
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/workflow/timeline"
@@ -162,7 +161,7 @@ func TestAListMissesNoSnapshot(t *testing.T) {
 		if err := b.KeyPoints.Postpone("s", catalog.Why{Point: catalog.AtPlan, When: keypoint.After}); err != nil {
 			t.Fatal(err)
 		}
-		ctx := fault.With(t.Context(), func(step string) error {
+		ctx := treetest.WithFaults(t.Context(), func(step string) error {
 			if step != "read the record" {
 				return nil
 			}

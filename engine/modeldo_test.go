@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // say adds to what came of the step that is being played.
@@ -60,7 +60,7 @@ func (m *model) do(words ...string) (r reconcile.Refreshed, err error) {
 func (m *model) fail(words []string) (r reconcile.Refreshed, err error) {
 	var passed atomic.Int64
 	at := int64(m.step.fails)
-	ctx := fault.With(context.Background(), func(step string) error {
+	ctx := treetest.WithFaults(context.Background(), func(step string) error {
 		if passed.Add(1) >= at && passed.Load() < at+40 { // the undoing may fail, too
 			return fmt.Errorf("rehearsed at %q: %w", step, errRehearsal)
 		}

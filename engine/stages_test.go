@@ -15,7 +15,6 @@ import (
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/workflow/pipeline"
 )
@@ -254,7 +253,7 @@ func (b *bench) stepsOfStages() (steps []string) {
 	b.t.Helper()
 	armed := false
 	var several sync.Mutex // do their steps at once
-	ctx := fault.With(b.t.Context(), func(step string) error {
+	ctx := treetest.WithFaults(b.t.Context(), func(step string) error {
 		several.Lock()
 		defer several.Unlock()
 		if armed {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // A command that is just starting when its sandbox is stopped ends, or does not begin: neither
@@ -32,7 +32,7 @@ func startingWhileStopped(t *testing.T, b *bench, step string) {
 		defer func() { _ = k.Close() }()
 	}
 	reached := false
-	ctx := fault.With(t.Context(), func(at string) error {
+	ctx := treetest.WithFaults(t.Context(), func(at string) error {
 		if reached && at == "start a supervisor" {
 			t.Error("a keeper was started after the stop")
 		}

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -337,7 +336,7 @@ func TestFailedStepLeavesNothing(t *testing.T) {
 	all := Limits{CPUs: 1, Memory: 64 << 20, PIDs: 50}
 	for fails := 1; ; fails++ {
 		n := 0
-		ctx := fault.With(t.Context(), func(string) error {
+		ctx := treetest.WithFaults(t.Context(), func(string) error {
 			if n++; n == fails {
 				return broken
 			}
@@ -359,7 +358,7 @@ func TestFailedStepLeavesNothing(t *testing.T) {
 		}
 	}
 	g := started(t, all, Options{})
-	ctx := fault.With(t.Context(), func(what string) error {
+	ctx := treetest.WithFaults(t.Context(), func(what string) error {
 		if what == "limit pids" {
 			return broken
 		}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -251,7 +250,7 @@ func TestSweepMergesLayersWithoutSnapshotsBetween(t *testing.T) {
 // first step of each name.
 func TestInterruptedMergeLosesNothing(t *testing.T) {
 	var steps []string
-	count := fault.With(t.Context(), func(step string) error {
+	count := treetest.WithFaults(t.Context(), func(step string) error {
 		steps = append(steps, step)
 		return nil
 	})
@@ -270,7 +269,7 @@ func TestInterruptedMergeLosesNothing(t *testing.T) {
 		l := newLineage(t, func(*lineage, string) {})
 		broken := errors.New("broken")
 		at := 0
-		err := l.Sweep(fault.With(t.Context(), func(string) error {
+		err := l.Sweep(treetest.WithFaults(t.Context(), func(string) error {
 			if at++; at == n+1 {
 				return broken
 			}
@@ -303,7 +302,7 @@ func TestSweepDeletesDespiteUnmergeableLayers(t *testing.T) {
 	l := newLineage(t, func(*lineage, string) {})
 	l.must(l.RemoveFork(t.Context(), "other"))
 	broken := errors.New("broken")
-	err := l.Sweep(fault.With(t.Context(), func(step string) error {
+	err := l.Sweep(treetest.WithFaults(t.Context(), func(step string) error {
 		if step == "merge layers" {
 			return broken
 		}
@@ -346,7 +345,7 @@ func TestSweepSkipsKnownUnmergeableLayers(t *testing.T) {
 // tries sweeps, and returns how many chains it tried to merge.
 func (l *lineage) tries() (n int) {
 	l.Helper()
-	l.must(l.Sweep(fault.With(l.Context(), func(step string) error {
+	l.must(l.Sweep(treetest.WithFaults(l.Context(), func(step string) error {
 		if step == "merge layers" {
 			n++
 		}

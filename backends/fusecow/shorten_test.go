@@ -13,7 +13,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -135,7 +134,7 @@ func TestAKilledShorteningLosesNothing(t *testing.T) {
 	l := newLongLineage(t, 15)
 	l.seal(t, 16, snapshot.Idle) // the server of the fork has ended
 	var copies, steps []string
-	_, err := l.Seal(fault.With(t.Context(), func(step string) error {
+	_, err := l.Seal(treetest.WithFaults(t.Context(), func(step string) error {
 		to := filepath.Join(t.TempDir(), "copy")
 		steps, copies = append(steps, step), append(copies, to)
 		_, err := run.Output(t.Context(), "cp", "-a", l.place.Dir, to)
@@ -169,7 +168,7 @@ func TestAFailedShorteningLeavesTheFork(t *testing.T) {
 	broken := errors.New("broken")
 	for i, at := range []string{"merge the fork's layers", "put the fork's merged layer in its place", "name the fork's merged layer"} {
 		failed := false
-		_, err := l.Seal(fault.With(t.Context(), func(step string) error {
+		_, err := l.Seal(treetest.WithFaults(t.Context(), func(step string) error {
 			if step == at {
 				failed = true
 				return broken
@@ -201,7 +200,7 @@ func TestLayersThatCannotBeMergedAreSealedAllTheSame(t *testing.T) {
 	}
 	tries := 0
 	for i := 17; i <= 26; i++ {
-		_, err := l.Seal(fault.With(t.Context(), func(step string) error {
+		_, err := l.Seal(treetest.WithFaults(t.Context(), func(step string) error {
 			if step == "merge the fork's layers" {
 				tries++
 			}

@@ -65,17 +65,7 @@ func refused(t *testing.T) {
 // ours counts the projects of snapfs that have a limit on a filesystem.
 func ours(t *testing.T, top string) (n int) {
 	t.Helper()
-	fd := int(treetest.Open(t, top).Fd())
-	for id := uint32(0x5a << 24); ; {
-		use, err := projquota.NextProject(fd, id)
-		if err != nil || use.ID >= 0x5b<<24 {
-			return n
-		}
-		if use.BytesLimit+use.NodesLimit > 0 {
-			n++
-		}
-		id = use.ID + 1
-	}
+	return len(treetest.LimitedProjects(t, top, 0x5a<<24, 0x5b<<24))
 }
 
 func TestRemovedForksLeaveNoLimitedProject(t *testing.T) {

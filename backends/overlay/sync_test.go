@@ -14,7 +14,6 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -113,7 +112,7 @@ func TestAForkWithoutChangesIsSyncedWithoutItsFilesystem(t *testing.T) {
 	treetest.NeedRoot(t)
 	s := volatileFixture(t)
 	steps := func(id snapshot.ForkID) (list []string) {
-		ctx := fault.With(t.Context(), func(step string) error {
+		ctx := treetest.WithFaults(t.Context(), func(step string) error {
 			list = append(list, step)
 			return nil
 		})

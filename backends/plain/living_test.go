@@ -12,7 +12,6 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -46,7 +45,7 @@ func write(t testing.TB, path, text string) {
 
 // during calls do at the first n steps of this name.
 func during(t testing.TB, step string, n int, do func()) context.Context {
-	return fault.With(t.Context(), func(s string) error {
+	return treetest.WithFaults(t.Context(), func(s string) error {
 		if s == step && n > 0 {
 			n--
 			do()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -127,7 +126,7 @@ func TestAPoolIsCreatedWhileTheLastOneIsRemoved(t *testing.T) {
 	removed, stopped := 0, make(chan struct{})
 	stop := sync.OnceFunc(func() { close(stopped) })
 	var removing sync.WaitGroup
-	ctx := fault.With(t.Context(), func(step string) error {
+	ctx := treetest.WithFaults(t.Context(), func(step string) error {
 		switch step {
 		case "make the image":
 			if err := os.Remove(dir); err != nil {

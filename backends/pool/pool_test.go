@@ -18,7 +18,6 @@ import (
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -133,7 +132,7 @@ func TestAKilledImportIsRepairedByTheNext(t *testing.T) {
 		write(t, tree+"/d0/sub/f6", fmt.Sprint("round ", step))
 		var n atomic.Int64 // several threads copy
 		stop := errors.New("stopped")
-		ctx := fault.With(t.Context(), func(string) error {
+		ctx := treetest.WithFaults(t.Context(), func(string) error {
 			if n.Add(1) >= int64(step) {
 				return stop
 			}
@@ -278,7 +277,7 @@ func beChild(t *testing.T) {
 	last, err := strconv.ParseInt(args[1], 10, 64)
 	must(t, err)
 	var n atomic.Int64
-	ctx := fault.With(t.Context(), func(string) error {
+	ctx := treetest.WithFaults(t.Context(), func(string) error {
 		if n.Add(1) == last {
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}

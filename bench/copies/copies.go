@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -32,29 +33,66 @@ func Make(state, name string, n int) error {
 	if err != nil {
 		return err
 	}
-	for i := range n {
-		id := fmt.Sprintf("copy%06d", i)
-		own := *rec
-		own.ID, own.Name, own.Trees = id, fmt.Sprintf("%s-%d", name, i), slices.Clone(rec.Trees)
-		for k := range own.Trees {
-			t := &own.Trees[k]
-			t.Base, t.Fork = replaced(t.Base, rec.ID, id), replaced(t.Fork, rec.ID, id)
-		}
-		data, err := json.Marshal(own)
-		if err == nil {
-			err = os.Mkdir(c.Path(own.Name), 0o700)
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(c.Path(own.Name), "record.json"), data, 0o600)
-		}
-		for _, path := range found {
-			err = errors.Join(err, copyTree(path, rec.ID, id))
-		}
-		if err != nil {
-			return err
-		}
+	const atOnce = 4 // most of the time is that of waiting for the disk
+	errs := make([]error, atOnce)
+	var all sync.WaitGroup
+	for worker := range atOnce {
+		all.Go(func() {
+			for i := worker; i < n && errs[worker] == nil; i += atOnce {
+				errs[worker] = one(c, rec, i, found)
+			}
+		})
 	}
-	return nil
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// one makes the i-th copy of the sandbox rec, whose data is at the paths found.
+func one(c *catalog.Catalog, rec *catalog.Record, i int, found []string) error {
+	id := fmt.Sprintf("copy%06d", i)
+	own := *rec
+	own.ID, own.Name, own.Trees = id, fmt.Sprintf("%s-%d", rec.Name, i), slices.Clone(rec.Trees)
+	for k := range own.Trees {
+		t := &own.Trees[k]
+		t.Base, t.Fork = replaced(t.Base, rec.ID, id), replaced(t.Fork, rec.ID, id)
+	}
+	data, err := json.Marshal(own)
+	if err == nil {
+		err = os.Mkdir(c.Path(own.Name), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.Path(own.Name), "record.json"), data, 0o600)
+	}
+	for _, path := range found {
+		err = errors.Join(err, copyTree(path, rec.ID, id))
+	}
+	return err
+}
+
+// Remove removes a state directory of copies, which have no processes and no mounts. It deletes several entries at
+// once, because each deletion may wait for the disk.
+func Remove(state string) error {
+	entries, err := filepath.Glob(state + "/*/*")
+	if err != nil {
+		return err
+	}
+	deeper, err := filepath.Glob(state + "/data/*/*/*")
+	if err != nil {
+		return err
+	}
+	const atOnce = 8
+	var all sync.WaitGroup
+	for _, list := range [][]string{deeper, entries} {
+		for worker := range atOnce {
+			all.Go(func() {
+				for i := worker; i < len(list); i += atOnce {
+					_ = os.RemoveAll(list[i]) // the last call reports what is left
+				}
+			})
+		}
+		all.Wait()
+	}
+	return os.RemoveAll(state)
 }
 
 func replaced[T ~string](id T, old, new string) T { return T(strings.Replace(string(id), old, new, 1)) }

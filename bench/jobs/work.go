@@ -56,16 +56,16 @@ func (a Amounts) Jobs() []Job {
 		{Name: "small files", What: fmt.Sprintf("%d files made, looked at and deleted", a.storm), do: func(_ context.Context, dir string) error { return tree.Storm(dir, a.storm) }},
 		{Name: "sqlite", What: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.sqlite},
 		{Name: "large file", What: fmt.Sprintf("a file of %d MiB written, synced and read", a.mebibytes), do: a.largeFile},
-		{Name: Executions, What: fmt.Sprintf("%d executions of true, one after another", Executed), do: executions},
+		{Name: Executions, What: fmt.Sprintf("%d executions of true, one after another", executed), do: executions},
 		{Name: Openings, What: fmt.Sprintf("a file opened for reading %d times", Opened), do: openings},
 	}
 }
 
-// Executions is the name of the job that executes true(1) [Executed] times.
+// Executions is the name of the job that executes true(1) [executed] times.
 const Executions = "executions"
 
-// Executed is how many programs the job [Executions] executes.
-const Executed = 100
+// executed is how many programs the job [Executions] executes.
+const executed = 100
 
 // Openings is the name of the job that opens a file for reading [Opened] times.
 const Openings = "openings"
@@ -73,9 +73,9 @@ const Openings = "openings"
 // Opened is how many times the job [Openings] opens a file.
 const Opened = 2_000
 
-// executions executes true(1) [Executed] times, one after another.
+// executions executes true(1) [executed] times, one after another.
 func executions(ctx context.Context, dir string) error {
-	for range Executed {
+	for range executed {
 		if err := program("/usr/bin/true")(ctx, dir); err != nil {
 			return err
 		}

@@ -55,6 +55,8 @@ type Plan struct {
 	Rounds, Warm int
 	// Budget ends the rounds after this time, but not before the third round.
 	Budget time.Duration
+	// Enough, if not nil, ends the rounds as soon as it returns true for those so far, as that of [Settled] does.
+	Enough func([]Sample) bool
 }
 
 // Interleave times the operations in turns: each runs once a round, and the one that goes first rotates. An
@@ -83,6 +85,9 @@ func Interleave(ctx context.Context, p Plan, subjects ...Subject) ([]Sample, err
 			if samples[i].Err = err; err == nil && round >= p.Warm {
 				samples[i].Took = append(samples[i].Took, took)
 			}
+		}
+		if round >= p.Warm && p.Enough != nil && p.Enough(samples) {
+			break
 		}
 	}
 	return samples, nil

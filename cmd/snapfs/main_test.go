@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -38,7 +41,11 @@ func program() string { return treetest.Program() }
 
 func TestCommandsAsRoot(t *testing.T) {
 	treetest.NeedRoot(t)
-	scripts(t, "")
+	names := allScripts(t)
+	if treetest.Long(t) { // make test has run all of them
+		names = slices.DeleteFunc(names, func(name string) bool { return !hasMore(t, name) })
+	}
+	scripts(t, "", names)
 }
 
 // TestCommandsWhereAProcessServesTheTree: what holds with the best backend of this machine
@@ -48,11 +55,7 @@ func TestCommandsWhereAProcessServesTheTree(t *testing.T) {
 	treetest.NeedDevice(t, "/dev/fuse")
 	// What a backend can change: the rest is about networks, limits, stages and races, or the engine's tests and the
 	// conformance suite do the same to a served tree.
-	trees := []string{"exec", "refresh", "renamed", "states"}
-	if treetest.Long(t) {
-		trees = nil
-	}
-	scripts(t, "fusecow", trees...)
+	scripts(t, "fusecow", someScripts(t, "exec", "refresh", "renamed", "states"))
 }
 
 func TestCommandsAsAnOrdinaryUser(t *testing.T) {
@@ -62,17 +65,46 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 	}
 	treetest.OncePerRun(t)
 	// What depends on who runs it: the rest runs the same code for every user.
-	byUser := []string{"accounts", "arguments", "doctor", "exec", "hidden", "limits", "machine", "net", "new", "open", "pool", "promote", "rm", "run", "secretfile"}
-	if treetest.Long(t) {
-		byUser = nil
-	}
-	scripts(t, "", byUser...)
+	scripts(t, "", someScripts(t, "accounts", "arguments", "doctor", "exec", "hidden", "limits", "machine", "net", "new", "open",
+		"pool", "promote", "rm", "run", "secretfile"))
 }
 
-// scripts runs the named scripts of testdata/script, or all of them where none is named, each in
-// a workspace and with a state directory of its own, and on a backend where that is named. Each
-// ends with nothing left of it.
-func scripts(t *testing.T, backend string, names ...string) {
+// someScripts returns the scripts that a test runs: those of few in make test, and all others in make test-long, which
+// runs what make test has left.
+func someScripts(t *testing.T, few ...string) []string {
+	t.Helper()
+	if !treetest.Long(t) {
+		return few
+	}
+	return slices.DeleteFunc(allScripts(t), func(name string) bool { return slices.Contains(few, name) })
+}
+
+// allScripts returns the names of the scripts of testdata/script.
+func allScripts(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(treetest.Built(), "script", "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d scripts, %v", len(files), err)
+	}
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".txtar"))
+	}
+	return names
+}
+
+// hasMore reports whether a script does more in make test-long: it has the condition "long".
+func hasMore(t *testing.T, name string) bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(treetest.Built(), "script", name+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Contains(text, []byte("\n[long] ")) || bytes.Contains(text, []byte("\n[!long] "))
+}
+
+// scripts runs the named scripts of testdata/script, each in a workspace and with a state directory of its own, and on a
+// backend where that is named. Each ends with nothing left of it.
+func scripts(t *testing.T, backend string, names []string) {
 	work := treetest.Dir(t)
 	treetest.Leaks(t)
 	dir := filepath.Join(treetest.Built(), "script")
@@ -80,11 +112,7 @@ func scripts(t *testing.T, backend string, names ...string) {
 	for _, name := range names {
 		files = append(files, filepath.Join(dir, name+".txtar"))
 	}
-	if files != nil {
-		dir = ""
-	}
 	testscript.Run(t, testscript.Params{
-		Dir:         dir,
 		Files:       files,
 		WorkdirRoot: work,
 		Setup: func(e *testscript.Env) error {

@@ -202,7 +202,7 @@ func TestSchemasMatchTheirTypes(t *testing.T) {
 			t.Errorf("%s does not fit what is printed (%v): go generate ./cmd/snapfs", path, err)
 		}
 	}
-	text, err := json.MarshalIndent(policy.Schema(), "", "  ")
+	text, err := json.MarshalIndent(profileSchema(), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}

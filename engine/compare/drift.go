@@ -433,17 +433,17 @@ func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, 
 			return all, nil
 		case err != nil:
 			return nil, err
-		case t.Tree && LiesIn(below, t.Path):
+		case t.Tree && liesIn(below, t.Path):
 			return all, nil
-		case LiesIn(t.Path, below):
+		case liesIn(t.Path, below):
 			touches = append(touches, t)
 		}
 	}
 	return touches, nil
 }
 
-// LiesIn reports whether path is dir or lies below it. Both are relative to the same tree, whose root is ".".
-func LiesIn(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
+// liesIn reports whether path is dir or lies below it. Both are relative to the same tree, whose root is ".".
+func liesIn(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
 
 // openReal opens the root of the base and the root of the real tree of t, to detect drift; the caller closes
 // both.

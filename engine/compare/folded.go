@@ -9,15 +9,15 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// FoldMin is the least number of entries of a renamed directory that [Comparer.DiffFolded] does not list in
+// foldMin is the least number of entries of a renamed directory that [Comparer.DiffFolded] does not list in
 // full.
-const FoldMin = 1000
+const foldMin = 1000
 
 // DiffFolded returns the changes between the states from and to of a sandbox as Diff does, but of a renamed directory
-// with FoldMin or more entries only the entries that changed, where the backend knows of the rename. See
+// with foldMin or more entries only the entries that changed, where the backend knows of the rename. See
 // [diff.Options.Fold].
 func (cm *Comparer) DiffFolded(ctx context.Context, name, from, to string) (*Changes, error) {
-	return cm.diff(ctx, name, from, to, FoldMin)
+	return cm.diff(ctx, name, from, to, foldMin)
 }
 
 // foldable returns the candidates, changed paths of a tree, for a comparison that does not list all entries of a

@@ -127,7 +127,7 @@ type Data struct {
 	Plan      string `json:"plan,omitempty"`
 	Target    string `json:"target,omitempty"`
 	Changes   int    `json:"changes,omitempty"`
-	// Paths are the paths of conflicts or of changes that need approval: at most [MaxPaths], of
+	// Paths are the paths of conflicts or of changes that need approval: at most [maxPaths], of
 	// which long ones are cut.
 	Paths []string `json:"paths,omitempty"`
 	// First and Last are the numbers of removed events, only in [EventsLost].
@@ -135,8 +135,8 @@ type Data struct {
 	Last  uint64 `json:"last,omitempty"`
 }
 
-// MaxPaths is how many paths an event lists at most in Data.Paths, so that an event stays small.
-const MaxPaths = 10
+// maxPaths is how many paths an event lists at most in Data.Paths, so that an event stays small.
+const maxPaths = 10
 
 // Bounds of a command in an event, so that an event stays small: the number of arguments, and the bytes of
 // each.
@@ -155,9 +155,9 @@ func cut(text string, most int) string {
 }
 
 // AddPath adds a path that an event is about to d.Paths: its first 1,024 bytes, and nothing once there are
-// [MaxPaths].
+// [maxPaths].
 func (d *Data) AddPath(path string) {
-	if len(d.Paths) < MaxPaths {
+	if len(d.Paths) < maxPaths {
 		d.Paths = append(d.Paths, cut(path, 1024))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
@@ -210,9 +211,9 @@ func (p *Result) moveCurrent(m *Moved) (moved bool, why string, err error) {
 	if err != nil {
 		return false, "", err
 	}
-	if !within(m.worktree.path, p.o.Workspace) {
+	if !pathlist.Within(m.worktree.path, p.o.Workspace) {
 		for _, c := range changed {
-			if !within(path.Join(m.worktree.path, c.path), p.o.Workspace) {
+			if !pathlist.Within(path.Join(m.worktree.path, c.path), p.o.Workspace) {
 				return false, "its commits change files outside the workspace", nil
 			}
 		}
@@ -235,10 +236,6 @@ func (p *Result) moveCurrent(m *Moved) (moved bool, why string, err error) {
 		dir = m.worktree.dir
 	}
 	return true, "", p.setRef(dir, m.Name, to)
-}
-
-func within(at, dir string) bool {
-	return at == dir || strings.HasPrefix(at, strings.TrimSuffix(dir, "/")+"/")
 }
 
 func (p *Result) treeOf(commit gitrepo.ID) (gitrepo.ID, error) {

@@ -22,7 +22,7 @@ type RefReport struct {
 	// From is the real commit before, "" for none, and To the sandbox's.
 	From string `json:"from,omitempty"`
 	To   string `json:"to"`
-	// Commits are the new commits, newest first, at most MaxCommits; More is the number of
+	// Commits are the new commits, newest first, at most maxCommits; More is the number of
 	// others.
 	Commits []CommitReport `json:"commits"`
 	More    int            `json:"more,omitempty"`
@@ -43,12 +43,12 @@ type CommitReport struct {
 	When    time.Time `json:"when"`
 }
 
-// MaxCommits is how many new commits of the sandbox a report lists for each git ref, the newest ones; it
+// maxCommits is how many new commits of the sandbox a report lists for each git ref, the newest ones; it
 // counts the others.
-const MaxCommits = 100
+const maxCommits = 100
 
 func reportOf(m *Moved) RefReport {
-	r := RefReport{Ref: m.Name, To: m.Mine.String(), Commits: []CommitReport{}, More: max(0, len(m.New)-MaxCommits)}
+	r := RefReport{Ref: m.Name, To: m.Mine.String(), Commits: []CommitReport{}, More: max(0, len(m.New)-maxCommits)}
 	if !m.Real.Zero() {
 		r.From = m.Real.String()
 	}

@@ -326,38 +326,6 @@ func TestTheSiteBoundsWhatIsRead(t *testing.T) {
 	}
 }
 
-func TestTheSchemaHasEveryKey(t *testing.T) {
-	properties := policy.Schema()["properties"]
-	for _, s := range policy.Grammar() {
-		name := strings.Trim(s.Header, "[]")
-		for _, k := range s.Keys {
-			at := []string{k.Name}
-			table, named := strings.CutSuffix(name, ".NAME")
-			switch {
-			case named:
-				at = []string{table, "additionalProperties", "properties", k.Name}
-			case strings.HasPrefix(s.Header, "[["):
-				at = []string{name, "items", "properties", k.Name}
-			case strings.HasPrefix(s.Header, "["):
-				at = []string{name, "properties", k.Name}
-			case strings.HasPrefix(s.Header, "{"):
-				continue
-			}
-			key := properties
-			for _, name := range at {
-				inner, ok := key.(map[string]any)
-				if !ok {
-					t.Fatalf("%s: no %q in %v", s.Header, name, key)
-				}
-				key = inner[name]
-			}
-			if key, ok := key.(map[string]any); !ok || len(key) < 2 {
-				t.Errorf("%s %s: %v has no type: add %q to shapes", s.Header, k.Name, key, k.Value)
-			}
-		}
-	}
-}
-
 // The servers of registries come from the user's own program, besides those of net.
 func TestRegistriesOfProgramsAreAdded(t *testing.T) {
 	treetest.NeedProgram(t, "go")

@@ -14,7 +14,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -118,7 +117,7 @@ func TestTheSameChangeOnTheRealTreeIsNoDrift(t *testing.T) {
 // during calls f in the middle of an Apply, right before the named step.
 func during(ctx context.Context, step string, f func()) context.Context {
 	done := false
-	return fault.With(ctx, func(s string) error {
+	return treetest.WithFaults(ctx, func(s string) error {
 		if s == step && !done {
 			done = true
 			f()
@@ -190,7 +189,7 @@ func TestAWriteToANewVersionThatIsRevertedStays(t *testing.T) {
 		w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10), file("b", 3, 10)},
 			treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10), do(treetest.Unlink, "b", ""), file("new", 4, 10)})
 		var f *os.File
-		ctx := fault.With(t.Context(), func(step string) (err error) {
+		ctx := treetest.WithFaults(t.Context(), func(step string) (err error) {
 			switch step {
 			case "look again":
 				f, err = os.OpenFile(filepath.Join(w.real.Name(), path), os.O_WRONLY|os.O_APPEND, 0)

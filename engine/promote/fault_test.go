@@ -17,7 +17,6 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -31,7 +30,7 @@ func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
 	for n := int64(1); ; n++ {
 		var count atomic.Int64
 		var at string
-		ctx := fault.With(t.Context(), func(step string) error {
+		ctx := treetest.WithFaults(t.Context(), func(step string) error {
 			if count.Add(1) == n {
 				at = step
 				return errRehearsed
@@ -101,7 +100,7 @@ func dieInTheMiddle(top string) int {
 		return 1
 	}
 	var count atomic.Int64
-	ctx := fault.With(context.Background(), func(string) error {
+	ctx := treetest.WithFaults(context.Background(), func(string) error {
 		if count.Add(1) == n {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 				return err

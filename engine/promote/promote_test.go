@@ -12,7 +12,6 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -93,7 +92,7 @@ func TestApplyPromotesRandomTreesOnEveryFilesystem(t *testing.T) {
 				if seed%2 == 1 {
 					base = w.live()
 				}
-				ctx := fault.With(t.Context(), func(step string) error {
+				ctx := treetest.WithFaults(t.Context(), func(step string) error {
 					if step == "commit" {
 						return errRehearsed
 					}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -67,7 +66,7 @@ func (u *turn) waiting(t *testing.T) promote.Promotion {
 func (u *turn) do(t *testing.T, o promote.UndoOptions, at func(n int) error) (promote.Recovery, error) {
 	t.Helper()
 	n := 0
-	ctx := fault.With(t.Context(), func(step string) error {
+	ctx := treetest.WithFaults(t.Context(), func(step string) error {
 		if step != "take back" || at == nil {
 			return nil
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -48,7 +47,7 @@ func TestOrdinaryUserAppliesToTheirOwnFiles(t *testing.T) {
 				filepath.WalkDir(top, func(p string, _ os.DirEntry, _ error) error { os.Chmod(p, 0o700); return nil }) //nolint:errcheck //nolint:errcheck // to be removed
 			})
 			old, changes := manifest(t, w), w.changes(t, w.frozen())
-			ctx := fault.With(t.Context(), func(step string) error {
+			ctx := treetest.WithFaults(t.Context(), func(step string) error {
 				if step == "commit" {
 					return errRehearsed
 				}
@@ -137,7 +136,7 @@ func TestOrdinaryUserAppliesInADirectoryOfAnother(t *testing.T) {
 		return all
 	}
 	b := promote.Base{Frozen: true, Root: w.base}
-	ctx := fault.With(t.Context(), func(step string) error {
+	ctx := treetest.WithFaults(t.Context(), func(step string) error {
 		if step == "commit" {
 			return errRehearsed
 		}

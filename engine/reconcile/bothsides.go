@@ -179,7 +179,7 @@ func (p *promotionPart) drifted() []Conflict {
 	var all []Conflict
 	for path := range pathsOf(p.Changes) {
 		if real[path] || !mine[path] {
-			all = append(all, p.conflict(merge.Conflict{Path: path, Kind: KindDrift, Why: "the real tree has changed here since the sandbox was made"}))
+			all = append(all, p.conflict(merge.Conflict{Path: path, Kind: kindDrift, Why: "the real tree has changed here since the sandbox was made"}))
 		}
 	}
 	return all

@@ -42,14 +42,14 @@ type PlanOptions struct {
 type Drift int
 
 // MergeDrift merges the sandbox's change with that of the real tree. RefuseDrift makes each such path a conflict of
-// kind KindDrift, unless the real tree already has the sandbox's change.
+// kind kindDrift, unless the real tree already has the sandbox's change.
 const (
 	MergeDrift Drift = iota
 	RefuseDrift
 )
 
-// KindDrift is the kind of a conflict that a merge could resolve, but snapfs apply (RefuseDrift) may not.
-const KindDrift merge.Kind = "drift"
+// kindDrift is the kind of a conflict that a merge could resolve, but snapfs apply (RefuseDrift) may not.
+const kindDrift merge.Kind = "drift"
 
 // op returns the word for the operation in errors: RefuseDrift is snapfs apply, else promote.
 func (d Drift) op() string {

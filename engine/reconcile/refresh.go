@@ -85,7 +85,7 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 			err = rc.rebase(ctx, h, changes, a, &r)
 		}
 	case a.none():
-		return r, ConflictsError("refreshing", name, open)
+		return r, conflictsError("refreshing", name, open)
 	default:
 		err = rc.resolve(ctx, h, changes, a, &r)
 		rc.baseline.Record(ctx, h.Record)

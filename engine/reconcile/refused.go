@@ -25,7 +25,7 @@ func (p *Plan) Refused(o PlanOptions) error {
 	if len(p.Conflicts) == 0 {
 		return p.ApprovalError(o)
 	}
-	e := ConflictsError(o.Drift.op(), p.Sandbox, p.Conflicts)
+	e := conflictsError(o.Drift.op(), p.Sandbox, p.Conflicts)
 	switch {
 	case p.Conflicts[0].InSandbox:
 	case o.Drift == RefuseDrift:
@@ -43,8 +43,8 @@ type Refusal struct {
 	Allow         []string       `json:"allow,omitempty"` // the values of --allow that approve all
 }
 
-// ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints at commands to resolve them.
-func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
+// conflictsError returns an ErrConflict that lists up to 20 conflicts and hints at commands to resolve them.
+func conflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	var why []error
 	inside := false
 	var mends []string

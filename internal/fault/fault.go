@@ -12,13 +12,8 @@ import "context"
 // must be safe for concurrent use, and may block forever, for a test that kills the process there.
 type Plan func(step string) error
 
-type key struct{}
-
-// With returns a context in which steps of operations fail as plan decides. A test passes it to the operation
-// under test.
-func With(ctx context.Context, plan Plan) context.Context {
-	return context.WithValue(ctx, key{}, plan)
-}
+// Key is the key of the [Plan] in a context. A test sets it with treetest.WithFaults.
+type Key struct{}
 
 // Point is called before a step of an operation, which it names in a few words ("rename the copy into
 // place"). It returns the error with which the step must fail, from the plan in ctx; without a plan, nil.
@@ -27,7 +22,7 @@ func Point(ctx context.Context, step string) error { return Of(ctx).Point(step) 
 // Of returns the plan of ctx, by which a test lets steps fail, or nil. It is for objects that outlive one
 // operation and have no context of their own.
 func Of(ctx context.Context) Plan {
-	plan, _ := ctx.Value(key{}).(Plan)
+	plan, _ := ctx.Value(Key{}).(Plan)
 	return plan
 }
 

@@ -13,12 +13,12 @@ func TestPointFollowsThePlanAndOnlyThePlan(t *testing.T) {
 		t.Fatal("a point failed without a plan:", err)
 	}
 	broken := errors.New("broken")
-	ctx := fault.With(context.Background(), func(step string) error {
+	ctx := context.WithValue(context.Background(), fault.Key{}, fault.Plan(func(step string) error {
 		if step == "rename" {
 			return broken
 		}
 		return nil
-	})
+	}))
 	if err := fault.Point(ctx, "write"); err != nil {
 		t.Error("the wrong step failed:", err)
 	}

@@ -17,7 +17,6 @@ const (
 
 	quotaGet      = 0x800007
 	quotaSet      = 0x800008
-	quotaGetNext  = 0x800009
 	quotaGetState = 'X'<<8 + 5
 )
 
@@ -124,17 +123,6 @@ func Usage(fd int, id uint32) (Use, error) {
 		return Use{ID: id}, nil
 	}
 	q.id = id
-	return q.use(), err
-}
-
-// NextProject returns the usage and limits of the first project on the filesystem of fd, with an id of at
-// least id, that has either. ENOENT: there is none. Only root may.
-func NextProject(fd int, id uint32) (Use, error) {
-	var q dqblk
-	err := quotactl(fd, quotaGetNext, id, unsafe.Pointer(&q))
-	if err == unix.ESRCH {
-		err = unix.ENOENT
-	}
 	return q.use(), err
 }
 

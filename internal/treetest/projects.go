@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"unsafe"
 
 	"github.com/snapfs/snapfs/internal/projquota"
 	"github.com/snapfs/snapfs/internal/run"
@@ -49,4 +50,28 @@ func Projects(t testing.TB, fs string, size int64) (dir string, counts bool) {
 		t.Fatalf("projects on %s: %v, %v", fs, on, err)
 	}
 	return dir, true
+}
+
+// LimitedProjects returns the ids from first to below end of the projects that have a limit on the filesystem of dir.
+func LimitedProjects(t testing.TB, dir string, first, end uint32) (ids []uint32) {
+	t.Helper()
+	f := Open(t, dir)
+	const nextQuota, ofProject = 0x800009, 2 // Q_GETNEXTQUOTA and PRJQUOTA of linux/quota.h
+	for id := first; id < end; id++ {
+		var q struct { // if_nextdqblk
+			bytesLimit, _, _, inodesLimit, _, _, _, _ uint64
+			_, id                                     uint32
+		}
+		_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), nextQuota<<8|ofProject, uintptr(id), uintptr(unsafe.Pointer(&q)), 0, 0)
+		if id = q.id; errno == unix.ENOENT || errno == unix.ESRCH || id >= end {
+			return ids
+		}
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		if q.bytesLimit+q.inodesLimit > 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

@@ -76,11 +76,11 @@ func (s Size) Check() error {
 }
 
 // Signal sends the signal called name to the command and the processes of its group. Errors: ErrInvalid for a
-// name that [SignalNames] does not list.
+// name that [signalNames] does not list.
 func (x *Running) Signal(name string) error {
 	n, ok := signals()[strings.TrimPrefix(name, "SIG")]
 	if !ok {
-		return errs.New("sending a signal", "", errs.ErrInvalid, "the signal must be one of "+strings.Join(SignalNames(), ", "))
+		return errs.New("sending a signal", "", errs.ErrInvalid, "the signal must be one of "+strings.Join(signalNames(), ", "))
 	}
 	return x.process.SignalGroup(n)
 }
@@ -92,7 +92,7 @@ func signals() map[string]syscall.Signal {
 	}
 }
 
-// SignalNames lists the names of the signals that a client can send to a command.
-func SignalNames() []string {
+// signalNames lists the names of the signals that a client can send to a command.
+func signalNames() []string {
 	return []string{"HUP", "INT", "QUIT", "KILL", "TERM", "USR1", "USR2", "STOP", "CONT"}
 }

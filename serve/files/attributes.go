@@ -25,7 +25,7 @@ const (
 // begins their names: "user." and more; the names in maps are without it. Symbolic links are followed. Root
 // and [Session] are Attributers.
 type Attributer interface {
-	// Attributes returns the extended attributes of each of at most MaxList files, by name without prefix. It
+	// Attributes returns the extended attributes of each of at most maxList files, by name without prefix. It
 	// returns nil for a file that cannot be read, is no file or directory, or lies on a filesystem without
 	// attributes.
 	Attributes(prefix string, paths []string) ([]map[string]string, error)

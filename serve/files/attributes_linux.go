@@ -38,7 +38,7 @@ func (r *Root) Attributes(prefix string, paths []string) ([]map[string]string, e
 	if err := checkAttributes(prefix, nil); err != nil {
 		return nil, err
 	}
-	if len(paths) > MaxList {
+	if len(paths) > maxList {
 		return nil, errs.New("reading attributes", "", errs.ErrInvalid, "too many files")
 	}
 	all := make([]map[string]string, len(paths))

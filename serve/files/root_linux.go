@@ -206,8 +206,8 @@ func (r *Root) List(path string, o ListOptions) (entries []Info, more bool, err 
 		from++
 	}
 	most := o.Limit
-	if most <= 0 || most > MaxList {
-		most = MaxList
+	if most <= 0 || most > maxList {
+		most = maxList
 	}
 	entries = []Info{}
 	for _, name := range names[from:] {

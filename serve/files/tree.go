@@ -56,15 +56,15 @@ func (i *Info) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MaxList is the largest number of entries that one call of [Tree.List] returns. A client gets further ones
+// maxList is the largest number of entries that one call of [Tree.List] returns. A client gets further ones
 // by another call, after the last name.
-const MaxList = 1000
+const maxList = 1000
 
 // ListOptions select the entries of a directory that [Tree.List] returns, for listing it in pages.
 type ListOptions struct {
 	// After is a name: the list begins with the next one. Names are in the order of their bytes.
 	After string
-	// Limit is the most entries to return; 0, and what is beyond it, means MaxList.
+	// Limit is the most entries to return; 0, and what is beyond it, means maxList.
 	Limit int
 }
 

@@ -81,7 +81,7 @@ func (r *refusal) err() error {
 // The sandbox may have taken the process over, so its messages are not trusted, and a larger one ends the
 // Session's call with an error.
 const (
-	maxLine  = 4 << 20 // a list of MaxList entries has less
+	maxLine  = 4 << 20 // a list of maxList entries has less
 	maxPiece = 256 << 10
 )
 

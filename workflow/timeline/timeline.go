@@ -16,9 +16,9 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// MaxPaths is how many changed paths the timeline lists for each snapshot, in [Changed.Paths]. It only counts
+// maxPaths is how many changed paths the timeline lists for each snapshot, in [Changed.Paths]. It only counts
 // further ones.
-const MaxPaths = 5
+const maxPaths = 5
 
 // A Timeline lists the snapshots of a sandbox, oldest first, with their changes, for `snapfs timeline` and as
 // JSON.
@@ -161,7 +161,7 @@ func count(changes *compare.Changes, workspace string) Changed {
 			default:
 				c.Modified++
 			}
-			if len(c.Paths) == MaxPaths {
+			if len(c.Paths) == maxPaths {
 				c.More++
 				continue
 			}

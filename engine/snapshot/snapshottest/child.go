@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 const childEnv = "SNAPFS_SNAPSHOTTEST_CHILD"
@@ -55,7 +56,7 @@ func doTask(s Subject, text string) error {
 		return err
 	}
 	if t.KillAt > 0 {
-		ctx = fault.With(ctx, killAt(t.KillAt))
+		ctx = treetest.WithFaults(ctx, killAt(t.KillAt))
 	}
 	for _, id := range t.IDs {
 		if err := verbs()[t.Verb].do(ctx, b, t.Place.Tree, id); err != nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -46,7 +45,7 @@ func faults() []promise {
 // number 1, and 0 fails none. Steps.Names returns the points passed so far.
 func WithFault(ctx context.Context, n int, err error) (context.Context, *Steps) {
 	s := &Steps{failAt: n, err: err}
-	return fault.With(ctx, s.point), s
+	return treetest.WithFaults(ctx, s.point), s
 }
 
 // Steps are the fault points that an operation has passed, places before a change on disk where a test can

@@ -15,7 +15,7 @@ import (
 // Copy writes the stored output of the detached command id of the sandbox called name to w; dir is the
 // sandbox's logs directory. While more returns true, Copy waits for further output, until ctx ends.
 func Copy(ctx context.Context, w io.Writer, name, dir string, id int, more func() (bool, error)) error {
-	path := OutputPath(dir, id)
+	path := outputPath(dir, id)
 	if err := copyFile(w, strings.TrimSuffix(path, ".log")+".old"); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func New(dir string, args []string) (*Log, *os.File, error) {
 	for _, old := range all[:max(0, len(all)-maxDetached+1)] {
 		(&Log{dir: dir, Command: old}).Drop()
 	}
-	out, err := os.OpenFile(OutputPath(dir, l.ID), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	out, err := os.OpenFile(outputPath(dir, l.ID), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -142,7 +142,7 @@ func (l *Log) store(out *os.File) {
 		n, err := l.pipe.Read(buf)
 		_, _ = out.Write(buf[:n])
 		if size += n; size > maxOutput {
-			path := OutputPath(l.dir, l.ID)
+			path := outputPath(l.dir, l.ID)
 			if os.Rename(path, strings.TrimSuffix(path, ".log")+".old") == nil {
 				if next, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
 					out.Close()
@@ -181,5 +181,5 @@ func (d *Command) Describe() string {
 	return fmt.Sprintf("it ended with status %d", *d.Status)
 }
 
-// OutputPath returns the path of the stored output of the command id. dir is the sandbox's logs directory.
-func OutputPath(dir string, id int) string { return filepath.Join(dir, strconv.Itoa(id)+".log") }
+// outputPath returns the path of the stored output of the command id. dir is the sandbox's logs directory.
+func outputPath(dir string, id int) string { return filepath.Join(dir, strconv.Itoa(id)+".log") }

@@ -15,9 +15,9 @@ import (
 	"strings"
 )
 
-// MaxSize is the size in bytes of the largest file of git's that a [Guard] checks; a larger one the host may
-// not read. Git's index has a limit of its own, [MaxIndex].
-const MaxSize = 1 << 20
+// maxSize is the size in bytes of the largest file of git's that a [Guard] checks; a larger one the host may
+// not read. Git's index has a limit of its own, [maxIndex].
+const maxSize = 1 << 20
 
 // errRefused means that a file of git's names a path outside of the view, the container's directory on the
 // host, or that nobody can know where it leads.
@@ -54,10 +54,10 @@ func (g *Guard) Checks(name string) bool {
 // the view; it is "" if it is not known, and may be out of date, since the container can move a file at any
 // time. Errors: the host may not read the file.
 func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
-	if isIndex(name) && len(text) <= MaxIndex {
+	if isIndex(name) && len(text) <= maxIndex {
 		return text, checkIndex(text)
 	}
-	if len(text) > MaxSize {
+	if len(text) > maxSize {
 		return nil, errors.New("the file is too large")
 	}
 	switch name {
@@ -82,7 +82,7 @@ func (g *Guard) real(path string) []byte {
 		return nil
 	}
 	st, err := os.Stat(g.Workspace + path)
-	if err != nil || !st.Mode().IsRegular() || st.Size() > MaxSize {
+	if err != nil || !st.Mode().IsRegular() || st.Size() > maxSize {
 		return nil
 	}
 	text, err := os.ReadFile(g.Workspace + path)

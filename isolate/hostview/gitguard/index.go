@@ -11,8 +11,8 @@ import (
 // format that git writes.
 var errIndex = errors.New("the index of the repository names a file outside of it, or cannot be read")
 
-// MaxIndex is the size in bytes of the largest git index that a [Guard] checks: that of half a million files.
-const MaxIndex = 64 << 20
+// maxIndex is the size in bytes of the largest git index that a [Guard] checks: that of half a million files.
+const maxIndex = 64 << 20
 
 // isIndex reports whether git reads a file of this name as its index, or as the part of an index that several
 // share.

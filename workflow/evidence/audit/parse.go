@@ -34,7 +34,7 @@ func TypeOf(line []byte) string {
 // is the number of the first line that is no record, -1 if there is none.
 func ParseAll(lines [][]byte) (records []Record, bad int) {
 	records = make([]Record, len(lines))
-	bad = InParts(len(lines), func(from, to int) int {
+	bad = inParts(len(lines), func(from, to int) int {
 		var s scanner
 		for i := from; i < to; i++ {
 			var err error
@@ -47,13 +47,13 @@ func ParseAll(lines [][]byte) (records []Record, bad int) {
 	return records, bad
 }
 
-// partSize is the least number of lines of an evidence log for which InParts uses one more processor.
+// partSize is the least number of lines of an evidence log for which inParts uses one more processor.
 const partSize = 1000
 
-// InParts checks numbered lines of an evidence log on several processors: it calls check for parts of the
+// inParts checks numbered lines of an evidence log on several processors: it calls check for parts of the
 // numbers below n, at the same time. check returns the first number in its part whose line is wrong, or -1;
-// InParts returns the first of all parts.
-func InParts(n int, check func(from, to int) int) int {
+// inParts returns the first of all parts.
+func inParts(n int, check func(from, to int) int) int {
 	parts := max(min(runtime.GOMAXPROCS(0), n/partSize), 1)
 	found := make([]int, parts)
 	var all sync.WaitGroup

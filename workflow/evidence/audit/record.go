@@ -54,10 +54,10 @@ var FirstPrev = strings.Repeat("0", 2*sha256.Size)
 
 // Digest returns the SHA-256 digest of line, a line of an evidence log without its line break, in hexadecimal
 // digits.
-func Digest(line []byte) string { return string(AppendDigest(nil, line)) }
+func Digest(line []byte) string { return string(appendDigest(nil, line)) }
 
-// AppendDigest appends the digest of a line of an evidence log, in the form that [Digest] returns, to text.
-func AppendDigest(text, line []byte) []byte {
+// appendDigest appends the digest of a line of an evidence log, in the form that [Digest] returns, to text.
+func appendDigest(text, line []byte) []byte {
 	sum := sha256.Sum256(line)
 	return hex.AppendEncode(text, sum[:])
 }

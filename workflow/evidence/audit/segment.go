@@ -264,7 +264,7 @@ func ChainedWithout(sandbox string, lines [][]byte, records []Record, removed *R
 
 // chainedFrom does as [ChainedWithout], for the records from place first on.
 func chainedFrom(first int, sandbox string, lines [][]byte, records []Record, removed *Removed) int {
-	return InParts(len(records)-first, func(from, to int) int {
+	return inParts(len(records)-first, func(from, to int) int {
 		var prev []byte
 		for i := first + from; i < first+to; i++ {
 			seq := int64(i)
@@ -277,7 +277,7 @@ func chainedFrom(first int, sandbox string, lines [][]byte, records []Record, re
 			case removed != nil && i == Opening:
 				prev = append(prev[:0], removed.Digest...)
 			default:
-				prev = AppendDigest(prev[:0], lines[i-1])
+				prev = appendDigest(prev[:0], lines[i-1])
 			}
 			if r := &records[i]; r.Sandbox != sandbox || r.Seq != seq || r.Prev != string(prev) {
 				return i

@@ -28,7 +28,7 @@ func TreeOf(lines [][]byte) (*Tree, error) { return treeAfter(0, nil, lines) }
 func treeAfter(first int64, older map[int64]tlog.Hash, lines [][]byte) (*Tree, error) {
 	t := &Tree{size: first + int64(len(lines)), first: tlog.StoredHashCount(first), older: older}
 	t.hashes = make([]tlog.Hash, tlog.StoredHashCount(t.size)-t.first)
-	InParts(len(lines), func(from, to int) int {
+	inParts(len(lines), func(from, to int) int {
 		var buf []byte
 		for i := from; i < to; i++ {
 			buf = append(append(buf[:0], leafPrefix), lines[i]...)
@@ -38,7 +38,7 @@ func treeAfter(first int64, older map[int64]tlog.Hash, lines [][]byte) (*Tree, e
 	})
 	for level := 1; first>>level < t.size>>level; level++ {
 		begin := first >> level // of those before, all lines are older
-		missing := InParts(int(t.size>>level-begin), func(from, to int) int {
+		missing := inParts(int(t.size>>level-begin), func(from, to int) int {
 			var buf [1 + 2*tlog.HashSize]byte
 			buf[0] = nodePrefix
 			for i := from; i < to; i++ {

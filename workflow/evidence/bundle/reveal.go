@@ -13,9 +13,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// RevealFormat names the format of a [Revealed], the JSON text that proves that one changed file is in an
+// revealFormat names the format of a [Revealed], the JSON text that proves that one changed file is in an
 // evidence bundle.
-const RevealFormat = "https://github.com/snapfs/snapfs/evidence/reveal/v1"
+const revealFormat = "https://github.com/snapfs/snapfs/evidence/reveal/v1"
 
 // A Revealed is the entry of one changed file in an evidence bundle, with the proof that it is in the
 // manifest (list of changed files), that the manifest is in the log, and that the log was signed. It contains
@@ -74,7 +74,7 @@ func (c *checked) reveal(m int, i int64, root string) (r Revealed, err error) {
 	}
 	inLog, err := c.tree.Proof(c.records[at].Seq)
 	return Revealed{
-		Format: RevealFormat, Entry: string(c.Manifests[m][i]), Index: i, Entries: tree.Size(), EntryProof: encodeProof(inManifest),
+		Format: revealFormat, Entry: string(c.Manifests[m][i]), Index: i, Entries: tree.Size(), EntryProof: encodeProof(inManifest),
 		Record: string(c.Records[at]), RecordProof: encodeProof(inLog), Checkpoint: string(c.Checkpoint), Key: base64.StdEncoding.EncodeToString(c.Key),
 	}, err
 }
@@ -103,7 +103,7 @@ func decodeProof(all []string) (p tlog.RecordProof, err error) {
 func (r *Revealed) Check() error {
 	var record audit.Record
 	key, err := base64.StdEncoding.Strict().DecodeString(r.Key)
-	if err != nil || len(key) != 32 || r.Format != RevealFormat || json.Unmarshal([]byte(r.Record), &record) != nil {
+	if err != nil || len(key) != 32 || r.Format != revealFormat || json.Unmarshal([]byte(r.Record), &record) != nil {
 		return errors.New("it is no revealed entry")
 	}
 	if record.Type != audit.DiffRecorded {
@@ -147,7 +147,7 @@ func rootOf(digits string) (root tlog.Hash, err error) {
 // VerifyFile returns the verdicts on text, which is an evidence bundle or the JSON form of a [Revealed].
 func VerifyFile(text []byte, o Options) Report {
 	var r Revealed
-	if json.Unmarshal(text, &r) != nil || r.Format != RevealFormat {
+	if json.Unmarshal(text, &r) != nil || r.Format != revealFormat {
 		return Verify(text, o)
 	}
 	var f *fault

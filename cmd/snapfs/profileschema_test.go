@@ -1,10 +1,15 @@
-package policy
+package main
 
-import "strings"
+import (
+	"strings"
+	"testing"
 
-// shapes has the JSON schema for each kind of value that a key of a profile may have, by the text that
-// [Key.Value] contains.
-var shapes = map[string]map[string]any{
+	"github.com/snapfs/snapfs/engine/policy"
+)
+
+// profileShapes has the JSON schema for each kind of value that a key of a profile may have, by the text that
+// [policy.Key.Value] contains.
+var profileShapes = map[string]map[string]any{
 	"text":                         {"type": "string"},
 	"rule":                         {"type": "string"},
 	"directory":                    {"type": "string"},
@@ -23,18 +28,18 @@ var shapes = map[string]map[string]any{
 	"variable":                     {"type": "string"},
 	"variable, or VARIABLE=URL":    {"type": "string"},
 	"path":                         {"type": "string"},
-	`"auto" or "ask"`:              {"enum": []string{string(Auto), string(Ask)}},
-	`"always" or "risky"`:          {"enum": []string{whenAlways, whenRisky}},
+	`"auto" or "ask"`:              {"enum": []string{string(policy.Auto), string(policy.Ask)}},
+	`"always" or "risky"`:          {"enum": []string{"always", "risky"}},
 }
 
-// Schema returns the JSON schema of a profile file, made from [Grammar]. Editors check and complete a profile
+// profileSchema returns the JSON schema of a profile file, made from [policy.Grammar]. Editors check and complete a profile
 // by it.
-func Schema() map[string]any {
+func profileSchema() map[string]any {
 	root := map[string]any{
-		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": Name, "type": "object", "additionalProperties": false,
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": policy.Name, "type": "object", "additionalProperties": false,
 	}
 	properties, defs := map[string]any{}, map[string]any{}
-	for _, s := range Grammar() {
+	for _, s := range policy.Grammar() {
 		object := map[string]any{"type": "object", "description": s.Text, "additionalProperties": false, "properties": keysOf(s)}
 		name := strings.Trim(s.Header, "[]")
 		table, named := strings.CutSuffix(name, ".NAME")
@@ -59,7 +64,7 @@ func Schema() map[string]any {
 	return root
 }
 
-func keysOf(s Section) map[string]any {
+func keysOf(s policy.Section) map[string]any {
 	keys := map[string]any{}
 	for _, k := range s.Keys {
 		key := map[string]any{"description": k.Text}
@@ -72,11 +77,43 @@ func keysOf(s Section) map[string]any {
 }
 
 func shapeOf(value string) map[string]any {
-	if s, ok := shapes[value]; ok {
+	if s, ok := profileShapes[value]; ok {
 		return s
 	}
 	if strings.HasPrefix(value, "list of ") {
 		return map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
 	}
 	return nil
+}
+
+func TestTheSchemaHasEveryKey(t *testing.T) {
+	properties := profileSchema()["properties"]
+	for _, s := range policy.Grammar() {
+		name := strings.Trim(s.Header, "[]")
+		for _, k := range s.Keys {
+			at := []string{k.Name}
+			table, named := strings.CutSuffix(name, ".NAME")
+			switch {
+			case named:
+				at = []string{table, "additionalProperties", "properties", k.Name}
+			case strings.HasPrefix(s.Header, "[["):
+				at = []string{name, "items", "properties", k.Name}
+			case strings.HasPrefix(s.Header, "["):
+				at = []string{name, "properties", k.Name}
+			case strings.HasPrefix(s.Header, "{"):
+				continue
+			}
+			key := properties
+			for _, name := range at {
+				inner, ok := key.(map[string]any)
+				if !ok {
+					t.Fatalf("%s: no %q in %v", s.Header, name, key)
+				}
+				key = inner[name]
+			}
+			if key, ok := key.(map[string]any); !ok || len(key) < 2 {
+				t.Errorf("%s %s: %v has no type: add %q to shapes", s.Header, k.Name, key, k.Value)
+			}
+		}
+	}
 }
