@@ -69,15 +69,22 @@ func crossings(t *testing.T, kind *crossing, places []modelPlace) {
 	t.Run("overlay, user", func(t *testing.T) {
 		if disks := os.Getenv(modelDisks); disks != "" {
 			work, state, _ := strings.Cut(disks, ":")
+			if _, err := fmt.Sscan(os.Getenv(crossingFlags), interleaveSeed, (*int64)(interleaveBudget), interleaveRounds); err != nil {
+				t.Fatal(err)
+			}
 			cross(t, kind, places[0], work, state)
 			return
 		}
 		treetest.NeedRoot(t) // for the disks
 		a := treetest.User(t)
 		work, state := places[0].disks(t, a.UID)
-		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(append(rapidEnv(), modelDisks+"="+work+":"+state)...))
+		flags := fmt.Sprint(crossingFlags, "=", *interleaveSeed, " ", int64(*interleaveBudget), " ", *interleaveRounds)
+		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(modelDisks+"="+work+":"+state, flags))
 	})
 }
+
+// crossingFlags hands the flags on to the test as an ordinary user.
+const crossingFlags = "SNAPFS_TEST_INTERLEAVE"
 
 // cross plays interleavings on one backend, in series.
 func cross(t *testing.T, kind *crossing, place modelPlace, work, state string) {

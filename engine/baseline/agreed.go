@@ -27,8 +27,8 @@ func (k *Baseline) Agree(ctx context.Context, root string, real *os.File, mine *
 		if err != nil {
 			return err
 		}
-		if n.Promoted && n.Unknown == "" && sameState(n.Node, now) {
-			continue // as it was promoted
+		if n.Unknown == "" && sameState(n.Node, now) {
+			continue
 		}
 		nodes[path] = now
 		touches = append(touches, snapshot.Candidate{Path: path})
