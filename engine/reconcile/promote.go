@@ -196,7 +196,7 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 			if err == nil && !p.theirs.empty() {
 				err = rc.baseline.Forget(c.Rec.Name, p.path, p.theirs.cover)
 			}
-			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.path, p.ownStamps(stamps)))
+			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.path, stamps, p.ownStamps(stamps)))
 			if id != "" {
 				done = append(done, id)
 			}
