@@ -20,7 +20,9 @@ import (
 var (
 	interleaveSeed   = flag.Uint64("interleave.seed", 0, "play only the series of this seed in TestDisjointWorkNeverConflicts")
 	interleaveBudget = flag.Duration("interleave.for", 0, "how long TestDisjointWorkNeverConflicts plays on each backend")
-	interleaveRounds = flag.Int("interleave.rounds", 0, "how many interleavings TestDisjointWorkNeverConflicts plays on each backend")
+	// Removals of what several actors edit still have conflicts, and miss some, that nobody has explained.
+	interleaveRemovals = flag.Bool("interleave.removals", false, "let actors also remove files that all of them edit")
+	interleaveRounds   = flag.Int("interleave.rounds", 0, "how many interleavings TestDisjointWorkNeverConflicts plays on each backend")
 )
 
 // A person and six sandboxes edit one workspace and are promoted in any order, without a pause.

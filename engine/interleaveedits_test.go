@@ -221,7 +221,7 @@ func (c *crossing) editContested(a int) string {
 	path, how := contestedFile(c.r.IntN(contested)), c.r.IntN(4)
 	v, script := plainFile(c.value()), ""
 	switch {
-	case how == 0 && c.removable(a, path):
+	case how == 0 && *interleaveRemovals && c.removable(a, path):
 		v, script = "", "rm "+path
 	case how == 1:
 		script = fmt.Sprintf("echo v%d > %s.%d\nmv -T %s.%d %s", c.next, path, a, path, a, path)
