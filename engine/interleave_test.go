@@ -2,42 +2,40 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
 
 var (
-	interleaveSeed   = flag.Uint64("interleave.seed", 0, "play only this seed of TestDisjointWorkNeverConflicts")
+	interleaveSeed   = flag.Uint64("interleave.seed", 0, "play only the series of this seed in TestDisjointWorkNeverConflicts")
 	interleaveBudget = flag.Duration("interleave.for", 0, "how long TestDisjointWorkNeverConflicts plays on each backend")
-	interleaveRounds = flag.Int("interleave.rounds", 0, "how many interleavings TestDisjointWorkNeverConflicts plays on each backend")
+	// Removals of what several actors edit still have conflicts, and miss some, that nobody has explained.
+	interleaveRemovals = flag.Bool("interleave.removals", false, "let actors also remove files that all of them edit")
+	interleaveRounds   = flag.Int("interleave.rounds", 0, "how many interleavings TestDisjointWorkNeverConflicts plays on each backend")
 )
 
 // A person and six sandboxes edit one workspace and are promoted in any order, without a pause.
 // Each owns lines of every text and paths of every directory. What they own must arrive as the
 // last one left it, with no conflict. A few files are everybody's: there, a promotion conflicts
-// if the real file is no longer what the sandbox began with, and only then.
+// if the real file is no longer what the sandbox began with, and only then. Each edit of a
+// sandbox is a command of its own, which starts the sandbox and ends it.
 func TestDisjointWorkNeverConflicts(t *testing.T) {
 	crossings(t, &crossing{}, append(modelPlaces()[:3], servedPlace))
 }
 
-// The same, and in each sandbox a command runs from the beginning to the end: the sandbox stays
-// mounted while the real files under it are replaced.
+// The same, and in each sandbox a shell runs from the beginning to the end and makes most of the
+// edits: the sandbox stays mounted while the real files under it are replaced.
 func TestDisjointWorkNeverConflictsInWarmSandboxes(t *testing.T) {
 	places := []modelPlace{modelPlaces()[0], servedPlace} // live bases
 	if treetest.Long(t) {
@@ -73,56 +71,71 @@ func crossings(t *testing.T, kind *crossing, places []modelPlace) {
 	t.Run("overlay, user", func(t *testing.T) {
 		if disks := os.Getenv(modelDisks); disks != "" {
 			work, state, _ := strings.Cut(disks, ":")
+			if _, err := fmt.Sscan(os.Getenv(crossingFlags), interleaveSeed, (*int64)(interleaveBudget), interleaveRounds); err != nil {
+				t.Fatal(err)
+			}
 			cross(t, kind, places[0], work, state)
 			return
 		}
 		treetest.NeedRoot(t) // for the disks
 		a := treetest.User(t)
 		work, state := places[0].disks(t, a.UID)
-		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(append(rapidEnv(), modelDisks+"="+work+":"+state)...))
+		flags := fmt.Sprint(crossingFlags, "=", *interleaveSeed, " ", int64(*interleaveBudget), " ", *interleaveRounds)
+		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(modelDisks+"="+work+":"+state, flags))
 	})
 }
 
-// cross plays interleavings on one backend.
+// crossingFlags hands the flags on to the test as an ordinary user.
+const crossingFlags = "SNAPFS_TEST_INTERLEAVE"
+
+// cross plays interleavings on one backend, in series.
 func cross(t *testing.T, kind *crossing, place modelPlace, work, state string) {
 	budget := *interleaveBudget
 	if budget == 0 {
-		budget = time.Duration(treetest.Budget(t, 0, 12)) * time.Second // 0 is one round
+		budget = time.Duration(treetest.Budget(t, 0, 12)) * time.Second // 0 is one interleaving
 	}
 	seed, rounds, promotions, edits := *interleaveSeed, 0, 0, 0
-	for began := time.Now(); ; {
+	began := time.Now()
+	enough := func() bool {
+		return *interleaveSeed == 0 && rounds >= *interleaveRounds && time.Since(began) > budget
+	}
+	for n := 0; n == 0 || *interleaveSeed == 0 && !enough(); n++ {
 		if *interleaveSeed == 0 {
 			seed = rand.Uint64()
 		}
-		top, state := filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))
-		w := &crossing{b: benchIn(t, top, state), place: place, warm: kind.warm, others: kind.others, r: rand.New(rand.NewPCG(seed, 0))}
-		w.play()
-		rounds, promotions, edits = rounds+1, promotions+w.promotions, edits+w.edits
-		if t.Failed() {
-			t.Fatalf("-interleave.seed=%d after %d rounds:\n%s", seed, rounds, strings.Join(w.log, "\n"))
+		top, state := filepath.Join(work, fmt.Sprint("w", n)), filepath.Join(state, fmt.Sprint("s", n))
+		c := &crossing{b: benchIn(t, top, state), place: place, warm: kind.warm, others: kind.others, r: rand.New(rand.NewPCG(seed, 0))}
+		c.prepare()
+		for i := 0; i < seriesLength && !t.Failed() && (i == 0 || !enough()); i++ {
+			c.play()
+			rounds++
 		}
-		if *interleaveSeed != 0 || rounds >= *interleaveRounds && time.Since(began) > budget {
-			break
+		promotions, edits = promotions+c.promotions, edits+c.edits
+		if c.clean(); t.Failed() {
+			t.Fatalf("-interleave.seed=%d after %d interleavings:\n%s", seed, rounds, strings.Join(c.log, "\n"))
 		}
-		if rounds%100 == 0 {
+		if n%10 == 9 {
 			t.Logf("%d interleavings with %d promotions and %d edits", rounds, promotions, edits)
 		}
-		if _, err := w.b.Collect(t.Context()); err != nil {
+		if _, err := c.b.Collect(t.Context()); err != nil {
 			t.Error(err)
 		}
 		_, _ = os.RemoveAll(top), os.RemoveAll(state) // the disk would be full after some hundred rounds
 	}
-	t.Logf("%d interleavings with %d promotions and %d edits", rounds, promotions, edits)
+	t.Logf("%d interleavings with %d promotions and %d edits in %v", rounds, promotions, edits, time.Since(began).Round(time.Second))
 }
 
 const (
 	actors    = 7 // the person is number 0
 	texts     = 2
-	ownFiles  = 2 // of each actor in each directory
+	ownPaths  = 3 // of each actor
 	contested = 2
+	// seriesLength is the number of interleavings in one workspace. After each, one sandbox of six is removed, and
+	// one refreshed; the others are edited on.
+	seriesLength = 10
 )
 
-// A crossing is one interleaving.
+// A crossing is a series of interleavings in one workspace.
 type crossing struct {
 	b                 *bench
 	place             modelPlace
@@ -133,18 +146,26 @@ type crossing struct {
 	next              int // number of the next value
 	promotions, edits int // played so far
 	// real is what the workspace must hold: by text and line, or by path.
-	real  map[string]string
-	boxes [actors]*crossingBox
+	real    crossingTree
+	changed map[string]int // when each text changed last, in lines of the log
+	person  *resident
+	boxes   [actors]*crossingBox
 }
 
 // crossingBox is a sandbox, nil before it is made.
 type crossingBox struct {
-	own map[string]string // what it has set and removed of its own; "" for removed
+	own crossingTree // what the sandbox must hold of what its actor owns
 	// began is what each contested file that the sandbox changed began with, and mine what the
 	// sandbox made of it.
 	began, mine map[string]string
-	atFork      map[string]string // the contested files at the fork
-	resident    *resident         // runs in a warm sandbox
+	atFork      map[string]string // the contested files at the fork, or when it was mounted
+	moved       bool              // it has renamed something since it was promoted
+	touched     map[string]bool   // the texts that it has changed since its fork
+	// unseen: its shell was the first in it to change a text that had changed since the shell began. The version that
+	// it began with is in the real tree alone, and snapfs has not looked there since.
+	unseen   bool
+	since    int       // when the shell began, in lines of the log
+	resident *resident // runs in a warm sandbox
 }
 
 func (c *crossing) note(format string, args ...any) {
@@ -153,26 +174,25 @@ func (c *crossing) note(format string, args ...any) {
 
 func (c *crossing) value() string { c.next++; return fmt.Sprint("v", c.next) }
 
-func textLine(text, actor int) string { return fmt.Sprintf("text%d:%d", text, actor) }
+func boxName(a int) string { return fmt.Sprint("b", a) }
 
-func dirOf(i int) string { return []string{".", "d"}[i%2] }
-
-func contestedFile(i int) string { return fmt.Sprint("c", i) }
-
-// play makes the workspace, plays the steps and compares.
-func (c *crossing) play() {
-	c.real = map[string]string{}
-	must := func(err error) {
-		if err != nil {
-			c.b.t.Fatal(err)
-		}
+func (c *crossing) must(err error) {
+	c.b.t.Helper()
+	if err != nil {
+		c.b.t.Fatalf("%v\n%s", err, strings.Join(c.log, "\n"))
 	}
+}
+
+// prepare makes the workspace.
+func (c *crossing) prepare() {
+	c.real, c.changed = crossingTree{}, map[string]int{}
 	for i := range c.others {
 		dir := filepath.Join("others", fmt.Sprint(i/50))
-		must(os.MkdirAll(filepath.Join(c.b.workspace, dir), 0o755))
+		c.must(os.MkdirAll(filepath.Join(c.b.workspace, dir), 0o755))
 		c.b.write(filepath.Join(dir, fmt.Sprint(i)), fmt.Sprintln("nobody edits", i))
 	}
-	must(os.Mkdir(filepath.Join(c.b.workspace, "d"), 0o755))
+	c.person = c.b.person()
+	c.must(os.Mkdir(filepath.Join(c.b.workspace, "d"), 0o755))
 	for text := range texts {
 		for a := range actors {
 			c.real[textLine(text, a)] = "0"
@@ -180,54 +200,103 @@ func (c *crossing) play() {
 		c.b.write(fmt.Sprint("text", text), c.text(text))
 	}
 	for a := range actors {
-		for k := range ownFiles {
+		for k := range ownPaths {
 			if c.r.IntN(2) == 0 {
-				path := c.ownPath(a, k)
-				c.real[path] = "0"
-				c.b.write(path, "0\n")
+				c.write(ownPath(a, k))
 			}
 		}
 	}
 	for i := range contested {
-		c.real[contestedFile(i)] = "0"
-		c.b.write(contestedFile(i), "0\n")
+		c.write(contestedFile(i))
 	}
-	defer c.clean()
+}
+
+// write makes a file of the workspace. Of files with the same content one would be taken for the other, renamed.
+func (c *crossing) write(path string) {
+	v := c.value()
+	c.real[path] = plainFile(v)
+	c.b.write(path, v+"\n")
+}
+
+// play plays one interleaving. Then it removes some sandboxes, refreshes some, and leaves the others as they are.
+func (c *crossing) play() {
+	c.note("interleaving")
 	for range 25 + c.r.IntN(15) {
 		if c.step(); c.b.t.Failed() {
 			return
 		}
 	}
-	for a := 1; a < actors && !c.b.t.Failed(); a++ {
-		if c.boxes[a] != nil {
-			c.promote(a)
+	for a := 1; a < actors; a++ {
+		if c.boxes[a] == nil {
+			continue
+		}
+		if c.promote(a); c.b.t.Failed() {
+			return
+		}
+		switch c.r.IntN(6) {
+		case 0:
+			c.remove(a)
+		case 1:
+			c.refresh(a)
 		}
 	}
-	c.compare()
-}
-
-func (c *crossing) ownPath(a, k int) string {
-	return filepath.Join(dirOf(k), fmt.Sprintf("a%d-%d", a, k))
-}
-
-// text is the content of a text: a line of each actor, with lines between them that nobody
-// changes.
-func (c *crossing) text(text int) string {
-	var b strings.Builder
-	for a := range actors {
-		fmt.Fprintf(&b, "between %d\nactor %d: %s\n", a, a, c.real[textLine(text, a)])
-	}
-	return b.String() + "end\n"
 }
 
 func (c *crossing) clean() {
 	for a, box := range c.boxes {
 		if box != nil {
-			if box.resident != nil {
-				box.resident.end()
-			}
-			_ = c.b.Remove(context.Background(), fmt.Sprint("b", a))
+			c.remove(a)
 		}
+	}
+	c.person.end()
+}
+
+func (c *crossing) remove(a int) {
+	c.note("remove b%d", a)
+	c.sleep(a)
+	c.must(c.b.Remove(context.Background(), boxName(a)))
+	c.boxes[a] = nil
+}
+
+// refresh gives a sandbox that has just been promoted a new base.
+func (c *crossing) refresh(a int) {
+	c.sleep(a)
+	c.must(c.b.Supervise.Stop(c.b.t.Context(), boxName(a)))
+	got, err := c.b.Reconcile.Refresh(c.b.t.Context(), boxName(a), reconcile.RefreshOptions{})
+	if c.note("refresh b%d: %v", a, err); err != nil || len(got.Conflicts) > 0 {
+		c.b.t.Errorf("refreshing what was promoted: %+v, %v", got, err)
+	}
+	clear(c.boxes[a].began)
+	clear(c.boxes[a].touched)
+	c.shows(a)
+	c.wake(a)
+}
+
+// shows notes what the sandbox has of the real tree: of a frozen base at its fork, of a live one when it is mounted.
+func (c *crossing) shows(a int) {
+	box := c.boxes[a]
+	for i := range contested {
+		path := contestedFile(i)
+		if _, changed := box.began[path]; !changed {
+			box.atFork[path] = c.real[path]
+		}
+	}
+}
+
+// wake starts the shell of a warm sandbox, and sleep ends it.
+func (c *crossing) wake(a int) {
+	if c.warm {
+		c.boxes[a].resident, c.boxes[a].since = c.begin(boxName(a)), len(c.log)
+	}
+	if !c.place.frozen {
+		c.shows(a)
+	}
+}
+
+func (c *crossing) sleep(a int) {
+	if box := c.boxes[a]; box.resident != nil {
+		box.resident.end()
+		box.resident = nil
 	}
 }
 
@@ -240,17 +309,12 @@ func (c *crossing) step() {
 	case c.boxes[a] == nil:
 		c.note("new b%d", a)
 		req := c.b.request()
-		req.Name, req.Backend = fmt.Sprint("b", a), c.place.asks
-		if _, err := c.b.New(c.b.t.Context(), req); err != nil {
-			c.b.t.Fatal(err)
-		}
-		c.boxes[a] = &crossingBox{own: map[string]string{}, began: map[string]string{}, mine: map[string]string{}, atFork: map[string]string{}}
-		if c.warm {
-			c.boxes[a].resident = c.begin(req.Name)
-		}
-		for i := range contested {
-			c.boxes[a].atFork[contestedFile(i)] = c.real[contestedFile(i)]
-		}
+		req.Name, req.Backend = boxName(a), c.place.asks
+		_, err := c.b.New(c.b.t.Context(), req)
+		c.must(err)
+		c.boxes[a] = &crossingBox{own: c.real.of(a), began: map[string]string{}, mine: map[string]string{}, atFork: map[string]string{}, touched: map[string]bool{}}
+		c.shows(a)
+		c.wake(a)
 	case c.r.IntN(3) == 0:
 		c.promote(a)
 	default:
@@ -269,28 +333,59 @@ func (c *crossing) begin(name string) *resident {
 	return r
 }
 
-// edit changes one to three things, in the real workspace for the person.
+// edit changes one to three things, in the real workspace for the person. In a warm sandbox mostly its shell does,
+// elsewhere a command of its own.
 func (c *crossing) edit(a int) {
-	c.edits++
+	if c.edits++; a == 0 {
+		c.look()
+	}
 	var script []string
 	for range 1 + c.r.IntN(3) {
 		script = append(script, c.oneEdit(a))
 	}
 	all := strings.Join(script, "\n")
 	c.note("actor %d: %s", a, strings.ReplaceAll(all, "\n", "; "))
+	how := c.r.IntN(16)
 	switch {
-	case a != 0 && c.r.IntN(4) == 0:
+	case a == 0:
+		c.person.do(c.b.t, inOneGo(all))
+	case how == 0 || how < 4 && !c.warm:
 		c.held(a, all)
-		return
-	case a != 0:
-		c.b.in(fmt.Sprint("b", a), "set -e\n"+all)
-		return
+	case how == 1 && c.warm:
+		c.note("b%d sleeps", a)
+		c.sleep(a)
+		c.command(a, all)
+		c.wake(a)
+	case how == 2 || !c.warm:
+		c.command(a, all)
+	default:
+		c.boxes[a].resident.do(c.b.t, inOneGo(all))
 	}
-	person := exec.CommandContext(c.b.t.Context(), "/bin/sh", "-ec", all)
-	person.Dir = c.b.workspace
-	if out, err := person.CombinedOutput(); err != nil {
-		c.b.t.Fatalf("%v: %s", err, out)
+}
+
+// command runs a script in a sandbox as a command of its own, at whose end snapfs looks at what it changed.
+func (c *crossing) command(a int, script string) {
+	c.b.in(boxName(a), "umask 022; set -e\n"+script)
+	c.boxes[a].unseen = false
+}
+
+// look looks at what sandboxes have changed before the person edits, as snapfs diff does, where the person's edit
+// could replace the only version that a sandbox began with. That would be a conflict on a live base.
+func (c *crossing) look() {
+	for a, box := range c.boxes {
+		if box != nil && box.unseen && !c.place.frozen {
+			d, err := c.b.Compare.Diff(c.b.t.Context(), boxName(a), "", "")
+			c.must(err)
+			d.Close()
+			c.note("looked at b%d", a)
+			box.unseen = false
+		}
 	}
+}
+
+// inOneGo runs a script in a shell of its own, and the resident says so if that ends at an error.
+func inOneGo(script string) string {
+	return "(umask 022; set -e\n" + script + "\n)\n[ $? = 0 ] || echo fail"
 }
 
 // held runs a script in a sandbox whose command goes on while others are promoted.
@@ -306,7 +401,7 @@ func (c *crossing) held(a int, script string) {
 	}
 	defer hold.Close()
 	p, err := c.b.Supervise.Exec(c.b.t.Context(), fmt.Sprint("b", a), isolate.Command{
-		Args: []string{"/bin/sh", "-ec", script + "\necho done\nread x || true"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: c.b.workspace, Stdin: in, Stdout: w,
+		Args: []string{"/bin/sh", "-ec", "umask 022\n" + script + "\necho done\nread x || true"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: c.b.workspace, Stdin: in, Stdout: w,
 	})
 	w.Close()
 	in.Close()
@@ -327,155 +422,4 @@ func (c *crossing) held(a int, script string) {
 		c.b.t.Fatalf("a held command: %v, %v", st, err)
 	}
 	c.note("actor %d ends", a)
-}
-
-// oneEdit changes the expectation, and returns the script that does the same.
-func (c *crossing) oneEdit(a int) string {
-	v := c.value()
-	set := func(key, value string) {
-		switch {
-		case a != 0:
-			c.boxes[a].own[key] = value
-		case value == "":
-			delete(c.real, key)
-		default:
-			c.real[key] = value
-		}
-	}
-	switch c.r.IntN(8) {
-	case 0, 1: // a new file takes the place of the old one
-		text := c.r.IntN(texts)
-		set(textLine(text, a), v)
-		return fmt.Sprintf("sed -i 's/^actor %d: .*/actor %d: %s/' text%d", a, a, v, text)
-	case 2, 3: // the same file is written
-		text := c.r.IntN(texts)
-		set(textLine(text, a), v)
-		return fmt.Sprintf("t=$(sed 's/^actor %d: .*/actor %d: %s/' text%d); echo \"$t\" > text%d", a, a, v, text, text)
-	case 4, 5:
-		path := c.ownPath(a, c.r.IntN(ownFiles))
-		set(path, v)
-		return fmt.Sprintf("echo %s > %s", v, path)
-	case 6:
-		path := c.ownPath(a, c.r.IntN(ownFiles))
-		set(path, "")
-		return "rm -f " + path
-	}
-	path := contestedFile(c.r.IntN(contested))
-	if a == 0 {
-		c.real[path] = v
-	} else {
-		box := c.boxes[a]
-		if _, changed := box.mine[path]; !changed {
-			if _, promoted := box.began[path]; !promoted {
-				box.began[path] = c.real[path]
-				if c.place.frozen {
-					box.began[path] = box.atFork[path]
-				}
-			}
-		}
-		box.mine[path] = v
-	}
-	return fmt.Sprintf("echo %s > %s", v, path)
-}
-
-// promote promotes a sandbox, and checks its conflicts.
-func (c *crossing) promote(a int) {
-	c.promotions++
-	box, name := c.boxes[a], fmt.Sprint("b", a)
-	var overlaps, seen []string
-	for path, mine := range box.mine {
-		at := filepath.Join(c.b.workspace, path)
-		switch {
-		case c.real[path] == mine:
-		case c.real[path] != box.began[path]:
-			overlaps = append(overlaps, at)
-		case c.warm && box.began[path] != box.atFork[path]:
-			seen = append(seen, at)
-		}
-	}
-	_, err := c.b.Reconcile.Promote(c.b.t.Context(), name, reconcile.PromoteOptions{})
-	c.note("promote %s: %v", name, err)
-	for _, path := range seen { // the real file changed while the sandbox was mounted and before it did: it may not have seen that
-		if err != nil && strings.Contains(err.Error(), path+": ") {
-			overlaps = append(overlaps, path)
-		}
-	}
-	slices.Sort(overlaps)
-	theirs := c.r.IntN(2) == 0
-	switch {
-	case len(overlaps) == 0 && err != nil:
-		c.b.t.Errorf("%s conflicts with nothing: %v", name, err)
-		return
-	case len(overlaps) > 0 && !errors.Is(err, errs.ErrConflict):
-		c.b.t.Errorf("%s overlaps at %v: %v", name, overlaps, err)
-		return
-	case len(overlaps) > 0:
-		for _, path := range overlaps {
-			if !strings.Contains(err.Error(), path+": ") {
-				c.b.t.Errorf("%s is not among the conflicts: %v", path, err)
-			}
-		}
-		if n := strings.Count(err.Error(), c.b.workspace+"/"); n != len(overlaps) {
-			c.b.t.Errorf("conflicts beyond %v: %v", overlaps, err)
-		}
-		o := reconcile.PromoteOptions{Mine: overlaps}
-		if theirs {
-			o = reconcile.PromoteOptions{Theirs: overlaps}
-		}
-		_, err = c.b.Reconcile.Promote(c.b.t.Context(), name, o)
-		if c.note("answered, theirs %v: %v", theirs, err); err != nil {
-			c.b.t.Errorf("an answered promotion: %v", err)
-			return
-		}
-	}
-	for key, value := range box.own {
-		if value == "" {
-			delete(c.real, key)
-		} else {
-			c.real[key] = value
-		}
-	}
-	for path, mine := range box.mine {
-		if !theirs || !slices.Contains(overlaps, filepath.Join(c.b.workspace, path)) {
-			c.real[path] = mine
-		}
-		box.began[path], box.atFork[path] = mine, mine
-	}
-	clear(box.mine)
-	clear(box.own)
-	c.compare()
-}
-
-// compare checks the whole workspace.
-func (c *crossing) compare() {
-	want := map[string]string{}
-	for text := range texts {
-		want[fmt.Sprint("text", text)] = c.text(text)
-	}
-	for key, value := range c.real {
-		if !strings.Contains(key, ":") {
-			want[key] = value + "\n"
-		}
-	}
-	got := map[string]string{}
-	for i := range 2 {
-		list, err := os.ReadDir(filepath.Join(c.b.workspace, dirOf(i)))
-		if err != nil {
-			c.b.t.Fatal(err)
-		}
-		for _, e := range list {
-			if path := filepath.Join(dirOf(i), e.Name()); e.Type().IsRegular() {
-				got[path] = c.b.read(path)
-			}
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(want)) {
-		if got[path] != want[path] {
-			c.b.t.Errorf("%s is %q, want %q", path, got[path], want[path])
-		}
-		delete(got, path)
-	}
-	if len(got) > 0 {
-		c.b.t.Errorf("more files than expected: %v", got)
-	}
 }

@@ -53,8 +53,9 @@ func (r *resident) do(t testing.TB, line string) {
 	if _, err := fmt.Fprintf(r.in, "%s\necho done\n", line); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(r.out, make([]byte, len("done\n"))); err != nil {
-		t.Fatal(err)
+	said := make([]byte, len("done\n"))
+	if _, err := io.ReadFull(r.out, said); err != nil || string(said) != "done\n" {
+		t.Fatalf("%s: %q, %v", line, said, err)
 	}
 }
 

@@ -53,10 +53,10 @@ func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	return known, nil
 }
 
-// Remember adds stamps of files that a promotion wrote in the directory root to those stored for a sandbox.
-// It does nothing if the sandbox has been removed.
-func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp) error {
-	if len(stamps) == 0 {
+// Remember stores for a sandbox the stamps own of files that a promotion wrote in the directory root, and removes those
+// of the other files that it wrote. It does nothing if the sandbox has been removed.
+func (bl *Recorder) Remember(name, root string, wrote, own map[string]promote.Stamp) error {
+	if len(wrote) == 0 {
 		return nil
 	}
 	known, err := bl.Stamps(name)
@@ -66,7 +66,11 @@ func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp)
 	if known[root] == nil {
 		known[root] = map[string]promote.Stamp{}
 	}
-	maps.Copy(known[root], stamps)
+	maps.DeleteFunc(known[root], func(path string, _ promote.Stamp) bool {
+		_, again := wrote[path]
+		return again
+	})
+	maps.Copy(known[root], own)
 	return bl.writeStamps(name, known)
 }
 

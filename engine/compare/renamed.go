@@ -15,8 +15,9 @@ import (
 // AddRenamed adds to changes the deletion of each file of a workspace on a live base that the sandbox has
 // deleted and the real tree has renamed since. A comparison misses these, as neither side has the old path.
 // It returns the new paths by the old ones, both relative to the workspace. It finds files that nobody has
-// written to and whose directory has not been renamed. Cost: an lstat of each recorded path that is not
-// listed; if one does not exist on either side, that of RealChangesIn.
+// written to and whose directory has not been renamed. If a path is recorded and is no change, changes has a
+// part for the workspace afterwards: both sides may have changed the path alike. Cost: an lstat of each recorded
+// path that is not listed; if one does not exist on either side, that of RealChangesIn.
 func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes *Changes) (map[string]string, error) {
 	t, ok := WorkspaceTree(rec)
 	if !ok || t.Frozen || rec.Ephemeral {
@@ -26,7 +27,10 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 	if err != nil {
 		return nil, err
 	}
-	gone, err := goneOf(ctx, rec, changes, k)
+	gone, unlisted, err := goneOf(ctx, rec, changes, k)
+	if err == nil && unlisted {
+		_, err = cm.workspacePart(ctx, rec, changes)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -48,31 +52,37 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 }
 
 // goneOf returns the paths of those files of the workspace that the baseline k records but the real tree does
-// not have any more, by inode number. It leaves out the paths that are among the changes.
-func goneOf(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline) (map[uint64]string, error) {
+// not have any more, by inode number. It leaves out the paths that are among the changes. unlisted: k records
+// others than those.
+func goneOf(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline) (gone map[uint64]string, unlisted bool, err error) {
 	listed := map[string]bool{}
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
 			listed[filepath.Join(p.Root, c.Path)] = true
 		}
 	}
-	gone := map[uint64]string{}
+	gone = map[uint64]string{}
 	for abs, n := range k.Nodes {
 		if err := interrupted(ctx, "comparing", abs); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if listed[abs] || n.Promoted || n.Unknown != "" || n.Node == nil || !n.Node.Mode.IsRegular() || !hostfs.Within(abs, rec.Workspace) {
+		if listed[abs] || !hostfs.Within(abs, rec.Workspace) {
+			continue
+		}
+		unlisted = true
+		if n.Promoted || n.Unknown != "" || n.Node == nil || !n.Node.Mode.IsRegular() {
 			continue
 		}
 		if _, err := os.Lstat(abs); baseline.Absence(err) == nil && err != nil {
 			gone[n.Node.Ino] = abs
 		}
 	}
-	return gone, nil
+	return gone, unlisted, nil
 }
 
 // addDeleted adds to changes the deletion of each file that the real tree renamed, to maps its old path to
-// its new one, if the sandbox does not have the old path. It removes the other paths from to.
+// its new one, if the sandbox does not have the old path. It removes the other paths from to, and those that the
+// sandbox renamed alike: there it created the new path, and that is no change.
 func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline, to map[string]string) error {
 	if len(to) == 0 {
 		return nil
@@ -83,6 +93,10 @@ func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes
 	}
 	mine := baseline.RootedReader{Root: p.New}
 	defer mine.Close()
+	listed := map[string]bool{}
+	for i := range p.Changes {
+		listed[p.Changes[i].Path] = true
+	}
 	for path := range to {
 		if err := interrupted(ctx, "comparing", filepath.Join(p.Root, path)); err != nil {
 			return err
@@ -91,7 +105,8 @@ func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes
 		if err != nil {
 			return errs.With("comparing", filepath.Join(p.Root, path), err)
 		}
-		if now != nil {
+		created, touched := k.Nodes[filepath.Join(p.Root, to[path])]
+		if now != nil || touched && created.Node == nil && !listed[to[path]] {
 			delete(to, path)
 			continue
 		}

@@ -196,7 +196,7 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 			if err == nil && !p.theirs.empty() {
 				err = rc.baseline.Forget(c.Rec.Name, p.path, p.theirs.cover)
 			}
-			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.path, p.ownStamps(stamps)))
+			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.path, stamps, p.ownStamps(stamps)))
 			if id != "" {
 				done = append(done, id)
 			}
@@ -273,7 +273,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	note.Before = map[string]*baseline.JSONEntry{}
 	return rc.baseline.Update(ctx, c.Rec, func(k *baseline.Baseline) error {
 		for _, p := range c.Parts {
-			if err := p.recordPromoted(k, note); err != nil {
+			if err := p.recordPromoted(ctx, k, note); err != nil {
 				return err
 			}
 		}
@@ -281,8 +281,8 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes promoted files of one directory the originals in k of later changes, and adds the old to note.
-func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
+// recordPromoted makes what was promoted, or was alike on both sides, the base of later changes; note gets the old one.
+func (p *promotionPart) recordPromoted(ctx context.Context, k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitFiles) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	recorded := p.in.Mine
 	if !full {
@@ -300,17 +300,18 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 			return err
 		}
 	}
-	return nil
+	if p.Part.Frozen || p.path != p.Part.Root {
+		return nil // the changes include those
+	}
+	return k.Agree(ctx, p.path, p.real, &mine, p.Part.Opt, note.before)
 }
 
-// settled returns those of the sandbox's changes in one directory that were promoted, at their own path, or of which
-// an answer to a conflict took the real tree's version.
+// settled returns the changes that were promoted at their own path, or for which an answer took the real version.
 func (p *promotionPart) settled() (changes []diff.Change) {
 	there := map[string]bool{}
 	for _, c := range p.Changes {
-		if _, other := p.res.From[c.Path]; !other {
-			there[c.Path] = true
-		}
+		_, other := p.res.From[c.Path]
+		there[c.Path] = !other
 	}
 	for _, c := range p.in.Mine {
 		if there[c.Path] || p.theirs.cover(c.Path) {

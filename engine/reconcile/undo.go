@@ -373,7 +373,7 @@ func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 			own[path] = s
 		}
 	}
-	return rc.baseline.Remember(name, r.Path, own)
+	return rc.baseline.Remember(name, r.Path, own, own)
 }
 
 // rememberRecovered saves the stamps of files restored after a killed promotion, so that a later apply does not take
@@ -383,7 +383,7 @@ func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:
 		return rc.rememberRestored(r.Sandbox, r)
 	case r.Left == nil && (IsApply(r.Group) || r.Group == r.ID): // an apply without undo data had no group in older versions
-		return rc.baseline.Remember(r.Sandbox, r.Path, r.Stamps)
+		return rc.baseline.Remember(r.Sandbox, r.Path, r.Stamps, r.Stamps)
 	}
 	return nil
 }

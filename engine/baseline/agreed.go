@@ -1,0 +1,62 @@
+package baseline
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// Agree makes the sandbox's state the base of its later changes at each recorded path below root, a directory of the
+// real tree, where mine, the sandbox's tree, is like real now: both sides made the same change, which is no change
+// between the two. opt are the options of the comparison. It calls note before it replaces an entry. The caller saves
+// the baseline. Cost: two system calls for each entry, and the content of files that the sandbox has changed since.
+func (k *Baseline) Agree(ctx context.Context, root string, real *os.File, mine *RootedReader, opt diff.Options, note func(k *Baseline, abs string)) error {
+	nodes := map[string]*diff.Node{}
+	var touches []snapshot.Candidate
+	for abs, n := range k.Nodes {
+		path, below := strings.CutPrefix(abs, strings.TrimSuffix(root, "/")+"/")
+		if !below {
+			continue
+		}
+		now, err := mine.Node(path)
+		if err != nil {
+			return err
+		}
+		if n.Unknown == "" && sameState(n.Node, now) {
+			continue
+		}
+		nodes[path] = now
+		touches = append(touches, snapshot.Candidate{Path: path})
+	}
+	if len(touches) == 0 {
+		return nil
+	}
+	changes, err := diff.At(ctx, real, mine.Root, touches, opt)
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		delete(nodes, changes[i].Path)
+	}
+	for _, path := range slices.Sorted(maps.Keys(nodes)) {
+		abs := strings.TrimSuffix(root, "/") + "/" + path
+		note(k, abs)
+		if err := k.Promote(abs, &diff.Change{Path: path, Kind: diff.Modified, New: nodes[path]}, mine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameState reports whether two nodes of one path are one state of one file.
+func sameState(a, b *diff.Node) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Ino == b.Ino && a.Mode == b.Mode && (a.Mode.IsDir() || a.CTime.Equal(b.CTime))
+}

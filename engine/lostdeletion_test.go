@@ -1,0 +1,38 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/reconcile"
+)
+
+// A sandbox's removal of a file is promoted, and later, by an answer to a conflict, its new version. When the person
+// removes that, it stays removed: that the file is absent does not mean that the promotion of the removal left it so.
+func TestAFileThatAnAnswerPromotedCanBeRemoved(t *testing.T) {
+	asRoot(t, func(t *testing.T, b *bench) {
+		b.write("f", "old\n")
+		tick()
+		b.new("s")
+		b.in("s", "rm f")
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.outside("echo theirs > f")
+		b.in("s", "echo mine > f")
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Mine: []string{"f"}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.read("f"); got != "mine\n" {
+			t.Fatalf("f is %q", got)
+		}
+		b.outside("rm f")
+		b.new("other")
+		b.in("s", "echo more > more")
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.outside("ls"); got != "more\n" {
+			t.Errorf("the workspace has %q", got)
+		}
+	})
+}
