@@ -39,7 +39,7 @@ func newBench(t testing.TB) *bench {
 	}
 	t.Cleanup(func() {
 		removeStagesInRoot(filepath.Join(dir, "state"))
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 	})
 	_ = vfs.SpreadDirs(dir) // see treetest.Dir
 	if test, ok := t.(*testing.T); ok {
@@ -65,7 +65,7 @@ func removeStagesInRoot(state string) {
 	list, _ := os.ReadDir(filepath.Join(state, "promotions"))
 	for _, e := range list {
 		id, _, _ := strings.Cut(e.Name(), ".")
-		os.RemoveAll("/.snapfs-apply-" + id)
+		_ = os.RemoveAll("/.snapfs-apply-" + id)
 	}
 }
 
