@@ -219,14 +219,13 @@ func (c *crossing) editOwn(a int, tree crossingTree, path string, how int) strin
 // editContested writes or removes a file that all actors edit.
 func (c *crossing) editContested(a int) string {
 	path, how := contestedFile(c.r.IntN(contested)), c.r.IntN(4)
-	v, script := plainFile(c.value()), ""
+	v := plainFile(c.value())
+	script := fmt.Sprintf("echo v%d > %s", c.next, path)
 	switch {
 	case how == 0 && *interleaveRemovals && c.removable(a, path):
 		v, script = "", "rm "+path
 	case how == 1:
 		script = fmt.Sprintf("echo v%d > %s.%d\nmv -T %s.%d %s", c.next, path, a, path, a, path)
-	default:
-		script = fmt.Sprintf("echo v%d > %s", c.next, path)
 	}
 	if a == 0 {
 		c.real.set(path, v)
