@@ -58,8 +58,8 @@ type partMerge struct {
 // there. n is the present file, nil for none.
 func (m *partMerge) asPromoted(path string, n *diff.Node) bool {
 	s, known := m.known[path]
-	if n == nil {
-		n = new(diff.Node)
+	if e := m.base.Baseline.Nodes[m.base.Abs(path)]; n == nil { // the stamp of an older removal is the same
+		return known && s.Ino == 0 && e.Promoted && e.Node == nil
 	}
 	return known && s.Ino == n.Ino && s.CTime.Equal(n.CTime)
 }
