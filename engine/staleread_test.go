@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
+	"golang.org/x/sys/unix"
 )
 
 // A resident is a shell in a sandbox that stays while others change the real tree.
@@ -277,6 +278,50 @@ func TestWhatTheUserChangedAfterALookupIsNotLost(t *testing.T) {
 		_, err = b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{})
 		if got := b.read("appended"); !strings.Contains(got, "theirs\n") || err != nil && !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("the file that both appended to has %q, %v", got, err)
+		}
+	})
+}
+
+// The owner, the group and the attributes of a file that the user changes after a sandbox has looked the file up stay
+// when a promotion writes the sandbox's content.
+func TestTheOwnerChangedAfterALookupIsNotLost(t *testing.T) {
+	onLiveBases(t, func(t *testing.T, b *bench, backend string) {
+		at := func(name string) string { return filepath.Join(b.workspace, name) }
+		names := []string{"owner", "group", "attribute"}
+		for _, name := range names {
+			b.write(name, "text\n")
+		}
+		tick()
+		req := b.request()
+		req.Name, req.Backend = "s", backend
+		if _, err := b.New(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		b.removeLater("s")
+		began := time.Now()
+		r := b.resident("s")
+		r.do(t, "stat owner group attribute > /dev/null")
+		b.listed(began)
+		tick()
+		if err := errors.Join(os.Chown(at("owner"), 1, 0), os.Chown(at("group"), 0, 1), unix.Setxattr(at("attribute"), "user.theirs", []byte("x"), 0)); err != nil {
+			t.Fatal(err)
+		}
+		tick()
+		r.do(t, "for f in owner group attribute; do echo mine >> $f; done")
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Error(err)
+		}
+		want := map[string][2]uint32{"owner": {1, 0}, "group": {0, 1}, "attribute": {0, 0}}
+		for _, name := range names {
+			var st unix.Stat_t
+			err := unix.Stat(at(name), &st)
+			if got := [2]uint32{st.Uid, st.Gid}; err != nil || got != want[name] || b.read(name) != "text\nmine\n" {
+				t.Errorf("%s has owner and group %v, want %v, and %q; %v", name, got, want[name], b.read(name), err)
+			}
+		}
+		value := make([]byte, 8)
+		if n, err := unix.Getxattr(at("attribute"), "user.theirs", value); err != nil || string(value[:n]) != "x" {
+			t.Errorf("the attribute: %q, %v", value[:max(n, 0)], err)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func (c *MergeBase) Between(ctx context.Context, path string, base, now *diff.No
 		return &diff.Change{Path: path, Kind: diff.Added, New: now}, nil
 	case now == nil:
 		return &diff.Change{Path: path, Kind: diff.Deleted, Old: base}, nil
-	case base.Ino == now.Ino && base.CTime.Equal(now.CTime) && base.Size == now.Size && base.Mode == now.Mode:
+	case base.Ino == now.Ino && base.CTime.Equal(now.CTime) && base.Size == now.Size && SameAttributes(base, now):
 		return nil, nil
 	}
 	ch := diff.Change{Path: path, Kind: diff.Modified, Old: base, New: now}

@@ -1,6 +1,7 @@
 package baseline
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -39,6 +40,11 @@ func withAttributesOf(from, n *diff.Node) *diff.Node {
 	copied := *n
 	copied.Mode, copied.UID, copied.GID, copied.Xattrs = from.Mode, from.UID, from.GID, from.Xattrs
 	return &copied
+}
+
+// SameAttributes reports whether two files have the same type, permissions, owner and extended attributes.
+func SameAttributes(a, b *diff.Node) bool {
+	return a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID && maps.Equal(a.Xattrs, b.Xattrs)
 }
 
 // ownText returns the bytes of the sandbox's version of the file at a path if it is a small text, else nil.

@@ -64,7 +64,7 @@ func (m *partMerge) compareOne(ctx context.Context, c diff.Change) error {
 	case why != "":
 		m.addUnknown(c, own, why)
 		return nil
-	case own && (fresh || sameNode(base, real) && base != nil):
+	case own && (fresh || sameNode(base, real) && base != nil && baseline.SameAttributes(base, real)):
 		m.in.Mine = append(m.in.Mine, c)
 		return nil
 	}
