@@ -1,12 +1,15 @@
 package engine_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
+	"golang.org/x/sys/unix"
 )
 
 // Where the person and a sandbox have made the same change, a promotion finds them agreed. What the person does there
@@ -49,6 +52,73 @@ func TestWhatBothSidesChangedAlikeIsTheBaseOfWhatFollows(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A sandbox's change where the host mounts something over the real file is promoted once the mount is gone: as long as
+// it covers the real file, a promotion does not take the two for the same.
+func TestWhatAMountCoversIsPromotedLater(t *testing.T) {
+	for _, covered := range []string{"sub", "sub/f"} {
+		t.Run(covered, func(t *testing.T) {
+			asRoot(t, func(t *testing.T, b *bench) {
+				b.mkdir("sub")
+				b.write("sub/f", "old\n")
+				tick()
+				b.new("s")
+				b.in("s", "echo mine > sub/f; echo other > other")
+				target, file := filepath.Join(b.workspace, covered), filepath.Join(t.TempDir(), "file")
+				source, kind, flags := "snapfs-test", "tmpfs", uintptr(0)
+				if covered == "sub/f" {
+					if err := os.WriteFile(file, []byte("over\n"), 0o644); err != nil {
+						t.Fatal(err)
+					}
+					source, kind, flags = file, "", unix.MS_BIND
+				}
+				if err := unix.Mount(source, target, kind, flags, ""); err != nil {
+					t.Fatal(err)
+				}
+				off := sync.OnceValue(func() error { return unix.Unmount(target, unix.MNT_DETACH) })
+				t.Cleanup(func() { _ = off() })
+				o := reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Only: []string{"other"}}}
+				_, err := b.Reconcile.Promote(t.Context(), "s", o)
+				if err = errors.Join(err, off()); err != nil {
+					t.Fatal(err)
+				}
+				_, err = b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{})
+				if got := b.outside("cat other sub/f"); err != nil || got != "other\nmine\n" {
+					t.Errorf("the workspace has %q; %v", got, err)
+				}
+			})
+		})
+	}
+}
+
+// Changed files in a directory that the user may not read do not keep a promotion from recording what it promoted and
+// what both sides made alike.
+func TestAnUnreadableFileDoesNotKeepOthersFromAgreeing(t *testing.T) {
+	asUser(t, func(t *testing.T, b *bench) {
+		b.mkdir("d")
+		b.write("d/f", "old\n")
+		tick()
+		b.new("s")
+		promote := func() {
+			t.Helper()
+			if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+		b.in("s", "echo x > d/f; echo first > first")
+		promote()
+		b.in("s", "chmod 000 d; echo new > new; echo other > other")
+		b.outside("echo new > new; chmod 000 d")
+		t.Cleanup(func() { _ = os.Chmod(filepath.Join(b.workspace, "d"), 0o700) })
+		promote()
+		b.outside("echo later > new; rm other")
+		b.in("s", "echo more > more")
+		promote()
+		if got := b.outside("ls; cat new"); got != "d\nfirst\nmore\nnew\nlater\n" {
+			t.Errorf("the workspace has %q", got)
+		}
+	})
 }
 
 // outside runs a script of the person in the workspace, and returns its output.

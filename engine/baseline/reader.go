@@ -60,6 +60,27 @@ func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	return vfs.Lstat(int(dir.Fd()), filepath.Base(path))
 }
 
+// onRootMount reports whether the file at a path, or where there is none the nearest directory above it, certainly lies
+// in the mount and the filesystem of the root. The device of a file that is no directory does not count: overlayfs shows
+// that of the layer.
+func (l *RootedReader) onRootMount(path string) bool {
+	top, err := vfs.Lstat(int(l.Root.Fd()), "")
+	if err != nil {
+		return false
+	}
+	for ; path != "."; path = filepath.Dir(path) {
+		st, err := l.stat(path)
+		switch {
+		case isAbsence(err):
+		case err != nil || st.Mount != top.Mount || st.MountRoot || st.IsDir() && st.Dev != top.Dev:
+			return false
+		case st.IsDir():
+			return true
+		}
+	}
+	return true
+}
+
 // Present returns the node (type, metadata) of the file at a path below the root, without link target and
 // extended attributes, at the cost of one statx. It returns nil if the path does not exist.
 func (l *RootedReader) Present(path string) (*diff.Node, error) {

@@ -273,7 +273,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	note.Before = map[string]*baseline.JSONEntry{}
 	return rc.baseline.Update(ctx, c.Rec, func(k *baseline.Baseline) error {
 		for _, p := range c.Parts {
-			if err := p.recordPromoted(ctx, k, note); err != nil {
+			if err := p.recordPromoted(ctx, k, note, rc.notice); err != nil {
 				return err
 			}
 		}
@@ -282,7 +282,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 }
 
 // recordPromoted makes what was promoted, or is equal on both sides, the base of later changes. note gets the old one.
-func (p *promotionPart) recordPromoted(ctx context.Context, k *baseline.Baseline, note *promotedNote) error {
+func (p *promotionPart) recordPromoted(ctx context.Context, k *baseline.Baseline, note *promotedNote, notice func(string)) error {
 	full := len(p.Changes)-len(p.gitFiles) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	recorded := p.in.Mine
 	if !full {
@@ -300,10 +300,10 @@ func (p *promotionPart) recordPromoted(ctx context.Context, k *baseline.Baseline
 			return err
 		}
 	}
-	if p.Part.Frozen || p.path != p.Part.Root {
-		return nil // the changes include what is equal on both sides
+	if !p.Part.Frozen && p.path == p.Part.Root { // else the changes include what is equal on both sides
+		k.Agree(ctx, p.path, p.real, &mine, p.Part.Opt, note.before, notice)
 	}
-	return k.Agree(ctx, p.path, p.real, &mine, p.Part.Opt, note.before)
+	return nil
 }
 
 // settled returns the changes that were promoted at their own path, or for which an answer took the real version.
