@@ -66,7 +66,7 @@ func (bl *Recorder) Remember(name, root string, wrote, own map[string]promote.St
 	if known[root] == nil {
 		known[root] = map[string]promote.Stamp{}
 	}
-	maps.DeleteFunc(known[root], func(path string, _ promote.Stamp) bool {
+	known.remove(root, func(path string) bool {
 		_, again := wrote[path]
 		return again
 	})
@@ -94,8 +94,16 @@ func (bl *Recorder) Forget(name, root string, match func(path string) bool) erro
 	if err != nil {
 		return err
 	}
-	found := false
-	for dir, stamps := range known {
+	if !known.remove(root, match) {
+		return nil
+	}
+	return bl.writeStamps(name, known)
+}
+
+// remove removes the stamps of the paths in the directory root that match, which gets them relative to it, and reports
+// whether there were any. It finds them whichever directory they were promoted to.
+func (s StampsOf) remove(root string, match func(path string) bool) (found bool) {
+	for dir, stamps := range s {
 		maps.DeleteFunc(stamps, func(path string, _ promote.Stamp) bool {
 			rel, err := filepath.Rel(root, filepath.Join(dir, path))
 			gone := err == nil && filepath.IsLocal(rel) && match(rel)
@@ -103,10 +111,7 @@ func (bl *Recorder) Forget(name, root string, match func(path string) bool) erro
 			return gone
 		})
 	}
-	if !found {
-		return nil
-	}
-	return bl.writeStamps(name, known)
+	return found
 }
 
 // ForgetSince removes those stamps of a sandbox that promotions, or their undo, have stored since an instant. A
