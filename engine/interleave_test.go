@@ -71,7 +71,7 @@ func crossings(t *testing.T, kind *crossing, places []modelPlace) {
 	t.Run("overlay, user", func(t *testing.T) {
 		if disks := os.Getenv(modelDisks); disks != "" {
 			work, state, _ := strings.Cut(disks, ":")
-			if _, err := fmt.Sscan(os.Getenv(crossingFlags), interleaveSeed, (*int64)(interleaveBudget), interleaveRounds); err != nil {
+			if _, err := fmt.Sscan(os.Getenv(crossingFlags), interleaveSeed, (*int64)(interleaveBudget), interleaveRounds, interleaveRemovals); err != nil {
 				t.Fatal(err)
 			}
 			cross(t, kind, places[0], work, state)
@@ -80,7 +80,7 @@ func crossings(t *testing.T, kind *crossing, places []modelPlace) {
 		treetest.NeedRoot(t) // for the disks
 		a := treetest.User(t)
 		work, state := places[0].disks(t, a.UID)
-		flags := fmt.Sprint(crossingFlags, "=", *interleaveSeed, " ", int64(*interleaveBudget), " ", *interleaveRounds)
+		flags := fmt.Sprint(crossingFlags, "=", *interleaveSeed, " ", int64(*interleaveBudget), " ", *interleaveRounds, " ", *interleaveRemovals)
 		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(modelDisks+"="+work+":"+state, flags))
 	})
 }

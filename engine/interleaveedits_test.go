@@ -233,6 +233,13 @@ func (c *crossing) editContested(a int) string {
 		return script
 	}
 	box := c.boxes[a]
+	if v == "" && c.real[path] == "" && !c.place.frozen {
+		// The file has gone on both sides. What comes there later is the file of the live base.
+		delete(box.mine, path)
+		delete(box.began, path)
+		box.atFork[path] = ""
+		return script
+	}
 	if _, changed := box.mine[path]; !changed {
 		if _, promoted := box.began[path]; !promoted {
 			box.began[path] = c.real[path]
