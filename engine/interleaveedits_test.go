@@ -234,10 +234,11 @@ func (c *crossing) editContested(a int) string {
 	}
 	box := c.boxes[a]
 	if v == "" && c.real[path] == "" && !c.place.frozen {
-		// The file has gone on both sides. What comes there later is the file of the live base.
+		// The file has gone on both sides. What comes there later is the file of the live base. What the sandbox makes
+		// of that may conflict: snapfs may compare it with what the sandbox had before.
 		delete(box.mine, path)
 		delete(box.began, path)
-		box.atFork[path] = ""
+		box.atFork[path], box.gone[path] = "", true
 		return script
 	}
 	if _, changed := box.mine[path]; !changed {
