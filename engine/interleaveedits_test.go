@@ -254,7 +254,7 @@ func (c *crossing) editContested(a int) string {
 }
 
 // removable reports whether an actor has a contested file that it did not make itself. A warm sandbox on a live base
-// may still see a file that has gone.
+// may still see a file that has gone, and may not have seen one that came.
 func (c *crossing) removable(a int, path string) bool {
 	if a == 0 {
 		return c.real[path] != ""
@@ -262,7 +262,7 @@ func (c *crossing) removable(a int, path string) bool {
 	box, frozen := c.boxes[a], c.place.frozen
 	began, promoted := box.began[path]
 	if mine, changed := box.mine[path]; changed {
-		return mine != "" && began != ""
+		return mine != "" && began != "" && (!c.warm || began == box.atFork[path])
 	}
 	if !promoted {
 		began = c.real[path]
