@@ -10,7 +10,7 @@ GO     ?= go
 # How many packages are tested at once. Each has loop devices, users, control groups and
 # directories of its own. Most wait for disks and processes, so twice the processors.
 JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
-# In make test-long most wait even longer: engine/promote, with a third of a processor, for the disk.
+# In make test-long most wait even longer: engine/promote uses a third of a processor, and else waits for the disk.
 JOBS_LONG ?= $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
 # The slowest packages start first, in the order of their times in make test and in make test-long, so that none of

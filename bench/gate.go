@@ -38,7 +38,8 @@ type check struct {
 // which says whether the promise holds.
 func judge(ctx context.Context, c check) Promise {
 	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.unjudged}
-	began, found, lost := time.Now(), false, error(nil)
+	began, found := time.Now(), false
+	var lost error // of the last try that failed
 	for p.Tries < tries && !p.Holds && !(found && p.missed()) && (p.Tries == 0 || !c.unjudged && !c.exact) && ctx.Err() == nil {
 		p.Tries++
 		value, detail, err := c.measure(ctx)

@@ -20,7 +20,7 @@ func (r *referee) crowdChecks() []check {
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
 		name := strings.SplitN(s.Name, ",", 2)[0]
 		list = append(list,
-			check{ // before those whose sandboxes are still being deleted after they have ended, beside which each takes 20 times as long
+			check{ // the first one: beside the deletions that the others leave behind, each round takes 20 times as long
 				name: "after 1,000 rounds of new and rm on " + name + ": last 100 to first 100", limit: 1.2, held: 2, unit: "×",
 				noise: "0.2 of it is for noise", measure: r.rounds(s),
 			},

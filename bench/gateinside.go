@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// The limit of how many times as long as on the bare tree work takes in a sandbox, and its regression bound.
+// Work in a sandbox may take insideLimit times as long as on the bare tree; insideHeld is the regression bound.
 const insideLimit, insideHeld = 1.03, 2
 
 // insideChecks returns the checks of how much slower work is inside a sandbox than on the bare tree.
@@ -76,7 +76,8 @@ func (r *referee) closeBouts() (err error) {
 	return err
 }
 
-// workChecks returns the checks that run jobs in a workspace of work, so that it is filled once.
+// workChecks returns the checks that run jobs in the workspace of [referee.bout], one after another, so that it is
+// filled only once.
 func (r *referee) workChecks() []check { return append(r.insideChecks(), r.ruleChecks()...) }
 
 // boundChecks returns a check for each setting (backend, user, filesystem): even the slowest single run of

@@ -23,7 +23,7 @@ import (
 // promotedSize is their size in bytes.
 const promoted, promotedSize = 10_000, 3000
 
-// The limit of how many times as long as a copy a promotion takes, and its regression bound on each filesystem.
+// A promotion may take promoteLimit times as long as a copy; the others are the regression bounds by filesystem.
 const promoteLimit, heldOnExt4, heldOnBtrfs = 1.5, 2, 3.5
 
 // promoteChecks returns the checks that compare a promotion with copying the files. On btrfs a promotion

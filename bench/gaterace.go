@@ -18,8 +18,8 @@ import (
 // racing is the number of attempts in the race (several commands tried at once) that the checks measure.
 const racing = 8
 
-// The limits of what a race of so many attempts costs: relative to its work without snapfs, and of making its
-// sandboxes relative to making one.
+// A race of so many attempts may take raceLimit times as long as its work without snapfs, and makingLimit times as
+// long to make its sandboxes as it takes to make one.
 const raceLimit, makingLimit = 1.1, 6
 
 // raceChecks returns the checks of how fast `snapfs race` is with several attempts at once.

@@ -213,7 +213,7 @@ func (c *crossing) prepare() {
 	}
 }
 
-// write makes a file of the workspace. Of files with the same content one would be taken for the other, renamed.
+// write makes a file of the workspace. Each has other content: else snapfs would take one for another, renamed.
 func (c *crossing) write(path string) {
 	v := c.value()
 	c.real[path] = plainFile(v)
@@ -275,7 +275,8 @@ func (c *crossing) refresh(a int) {
 	c.wake(a)
 }
 
-// shows notes what the sandbox has of the real tree: of a frozen base at its fork, of a live one when it is mounted.
+// shows notes the contested files that the sandbox sees: those of a frozen base at its fork, of a live one when it is
+// mounted.
 func (c *crossing) shows(a int) {
 	box := c.boxes[a]
 	for i := range contested {
@@ -336,8 +337,8 @@ func (c *crossing) begin(name string) *resident {
 	return r
 }
 
-// edit changes one to three things, in the real workspace for the person. In a warm sandbox mostly its shell does,
-// elsewhere a command of its own.
+// edit changes one to three things, for the person in the real workspace. In a warm sandbox mostly its shell makes the
+// changes, in another one a command of its own.
 func (c *crossing) edit(a int) {
 	if c.edits++; a == 0 {
 		c.look()
@@ -386,7 +387,7 @@ func (c *crossing) look() {
 	}
 }
 
-// inOneGo runs a script in a shell of its own, and the resident says so if that ends at an error.
+// inOneGo returns a script that runs script in a shell of its own, and prints "fail" if that ends at an error.
 func inOneGo(script string) string {
 	return "(umask 022; set -e\n" + script + "\n)\n[ $? = 0 ] || echo fail"
 }

@@ -23,7 +23,7 @@ func ownPath(a, k int) string {
 
 func plainFile(value string) string { return "file 644 " + value + "\n" }
 
-// text is the content of a text: a line of each actor, with lines between them that nobody
+// text returns the content of a text: a line of each actor, with lines between them that nobody
 // changes.
 func (c *crossing) text(text int) string {
 	var b strings.Builder
@@ -33,7 +33,7 @@ func (c *crossing) text(text int) string {
 	return b.String() + "end\n"
 }
 
-// nodeAt is the entry of one file.
+// nodeAt returns the entry of a [crossingTree] for the file at path.
 func nodeAt(path string, e fs.DirEntry) (string, error) {
 	info, err := e.Info()
 	if err != nil {
@@ -53,7 +53,7 @@ func nodeAt(path string, e fs.DirEntry) (string, error) {
 	}
 }
 
-// of is what an actor owns.
+// of returns the part of t that an actor owns.
 func (t crossingTree) of(a int) crossingTree {
 	own := crossingTree{}
 	for key, value := range t {
@@ -76,7 +76,7 @@ func (t crossingTree) kind(path string) string {
 	return kind
 }
 
-// move renames what is at a path and below it; to nothing, it removes that.
+// move renames what is at a path and below it, or removes it if to is "".
 func (t crossingTree) move(from, to string) {
 	moved := crossingTree{}
 	for path, value := range t {
@@ -92,10 +92,10 @@ func (t crossingTree) move(from, to string) {
 	}
 }
 
-// mode is the mode of a file or directory.
+// mode returns the mode of a file or directory.
 func (t crossingTree) mode(path string) string { return strings.Fields(t[path])[1] }
 
-// write notes that a file has a new content, and the mode that it had, or a new file's.
+// write gives a file new content. It has the mode that it had, or that of a new file.
 func (t crossingTree) write(path, value string) {
 	mode := "644"
 	if t.kind(path) == "file" {
@@ -219,14 +219,13 @@ func (c *crossing) editOwn(a int, tree crossingTree, path string, how int) strin
 // editContested writes or removes a file that all actors edit.
 func (c *crossing) editContested(a int) string {
 	path, how := contestedFile(c.r.IntN(contested)), c.r.IntN(4)
-	v, script := plainFile(c.value()), ""
+	v := plainFile(c.value())
+	script := fmt.Sprintf("echo v%d > %s", c.next, path)
 	switch {
 	case how == 0 && *interleaveRemovals && c.removable(a, path):
 		v, script = "", "rm "+path
 	case how == 1:
 		script = fmt.Sprintf("echo v%d > %s.%d\nmv -T %s.%d %s", c.next, path, a, path, a, path)
-	default:
-		script = fmt.Sprintf("echo v%d > %s", c.next, path)
 	}
 	if a == 0 {
 		c.real.set(path, v)

@@ -32,10 +32,10 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 
 // Checkpoint takes a snapshot of a sandbox's present files under the name mark, and calls listed while it has the
 // sandbox's lock. Of a running sandbox, it returns when the processes are frozen, and the supervisor takes the snapshot
-// afterwards; taken, which may be nil, waits for that; see [supervise.Manager.HandOver]. Checkpoint does not wait for a
-// commit of the file system: a power loss within the next seconds may lose the snapshot, as if it had never been taken.
-// No end of a process loses it. Errors: those of Snapshot, supervise.ErrSlow, and that of listed, after which the
-// snapshot stays.
+// afterwards. taken waits for that, see [supervise.Manager.HandOver]; if it is not nil, the caller calls it, also after
+// an error. Checkpoint does not wait for a commit of the file system: a power loss within the next seconds may lose the
+// snapshot, as if it had never been taken. No end of a process loses it. Errors: those of Snapshot, supervise.ErrSlow,
+// and that of listed, after which the snapshot stays.
 func (e *Engine) Checkpoint(ctx context.Context, name, mark string, listed func() error) (taken func(), err error) {
 	h, mark, err := e.holdForSnapshot(ctx, name, mark)
 	if err != nil {

@@ -33,7 +33,7 @@ func Make(state, name string, n int) error {
 	if err != nil {
 		return err
 	}
-	const atOnce = 4 // most of the time is that of waiting for the disk
+	const atOnce = 4 // most of the time is spent waiting for the disk
 	errs := make([]error, atOnce)
 	var all sync.WaitGroup
 	for worker := range atOnce {

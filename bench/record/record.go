@@ -207,19 +207,18 @@ func (p *pair) syncTakes() (time.Duration, error) {
 	return timing.Median(all), nil
 }
 
-// jobTimes are the times of the commands of a job, without evidence and with it: an element for each turn, in which
-// each commands ran one after another. unread counts the checks that have not read them.
+// jobTimes are the times that the commands of a job took, in turns without evidence and with it.
 type jobTimes struct {
-	turns  [2][]took
-	each   int
-	unread int
+	turns  [2][]took // without evidence, with it; a turn is the time of several commands, one after another
+	each   int       // the number of commands of a turn
+	unread int       // the number of checks that have not read the times
 }
 
 // job returns the measuring function of a check: a job of 5,000 commands with and without evidence. Each command leaves
-// an event of its start and one of its end. of selects the time to compare: until the job ends, or the processor time of
-// the engine and the supervisor, without the commands. The value is the time with evidence relative to the time without:
-// the median of 50 pairs that run in turns. The two checks that compare these times read one measurement, both; a check
-// that is repeated measures again.
+// an event of its start and one of its end. of selects the time to compare: until the job ends, or the processor time
+// of the engine and the supervisor, without the commands. The value is the time with evidence relative to the time
+// without: the median of 50 pairs that run in turns. The two checks that compare these times read one measurement,
+// both; a check that is repeated measures again.
 func (l Lab) job(both *jobTimes, of func(took) time.Duration) func(context.Context) (float64, string, error) {
 	again := l.with(func(ctx context.Context, p *pair) (_ float64, _ string, err error) {
 		*both, err = p.jobs(ctx)

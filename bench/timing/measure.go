@@ -55,7 +55,7 @@ type Plan struct {
 	Rounds, Warm int
 	// Budget ends the rounds after this time, but not before the third round.
 	Budget time.Duration
-	// Enough, if not nil, ends the rounds as soon as it returns true for those so far, as that of [Settled] does.
+	// Enough, if not nil, ends the rounds as soon as it returns true for those so far. [Settled] returns such a function.
 	Enough func([]Sample) bool
 }
 

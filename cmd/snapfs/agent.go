@@ -170,7 +170,7 @@ type agentEdit struct {
 	Path    string `json:"path"`
 	Changed bool   `json:"changed"`
 	Patch   string `json:"patch,omitempty"`
-	// Trust is what the agent thinks of the hooks, "" if it does not ask for trust.
+	// Trust is whether the agent trusts the hooks, an [agentsetup.Trust]; "" if it does not ask for trust.
 	Trust string `json:"trust,omitempty"`
 }
 
@@ -201,8 +201,8 @@ func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error
 }
 
 // afterInstall prints the steps that remain for the person after `snapfs agent install`, such as to trust the
-// hooks, before the coding agent calls snapfs. It returns what the agent thinks of the hooks; "" if it does not ask
-// for trust.
+// hooks, before the coding agent calls snapfs. It returns whether the agent trusts the hooks, an [agentsetup.Trust];
+// "" if it does not ask for trust.
 func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) string {
 	switch s.Agent {
 	case "codex":
@@ -224,7 +224,7 @@ type agentRow struct {
 	Agent     string `json:"agent"`
 	Path      string `json:"path"`
 	Installed bool   `json:"installed"`
-	// Trust is what the agent thinks of the hooks, "" if it does not ask for trust.
+	// Trust is whether the agent trusts the hooks, an [agentsetup.Trust]; "" if it does not ask for trust.
 	Trust string `json:"trust,omitempty"`
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/timer"
 )
 
-// answers returns the schemas of the commands whose results with --json have other names than the command: by its
-// words, without snapfs, joined by dashes.
+// answers returns the names of the schemas of results with --json, for the commands that have others than the one of
+// the command's name. Its keys are the words of a command without snapfs, joined by dashes.
 func answers() map[string][]string {
 	jobs := []string{"job"}
 	return map[string][]string{
@@ -57,8 +57,8 @@ func silent() map[string]string {
 var checks = regexp.MustCompile(`(?m)^(?:\[[!a-z]+\] )*schema ([a-z-]+)|\bfits\(t, "([a-z-]+)"`)
 
 // Every command that takes --json has a schema of its result, or a reason why there is none, and a test checks what it
-// prints by each of its schemas. No condition of a script leaves out a check on the machines that run all tests: they
-// have root, /dev/fuse and /dev/net/tun, and no systemd.
+// prints by each of its schemas. A check under a condition of a script counts if it runs for root, with /dev/fuse and
+// /dev/net/tun and without systemd, as in .ci/run.
 func TestEveryAnswerIsCheckedByItsSchema(t *testing.T) {
 	checked := map[string]bool{"error": false}
 	files, err := filepath.Glob("testdata/script/*.txtar")

@@ -14,10 +14,10 @@ directory, or an empty file. --expose PATH shows one of them, --hide PATH hides 
 ("snapfs show" lists what a sandbox does not see). A path that is a symbolic link, or
 leads through one, is hidden under that name and where the host's links lead, also one of
 --hide: a command that puts another link in its place opens nothing. A second mount of
-the same filesystem is hidden too. Of a place that holds the workspace, the entries beside
-it are hidden that exist at a start; all are shown if the place also holds your home
-directory. The file of a secret that only the network proxy has ("snapfs help profile") is
-hidden like a place of this list, and --expose of it is an error.
+the same filesystem is hidden too. A place that holds the workspace is shown, without the
+other entries that are in it when the sandbox starts, or with all of them if it also holds
+your home directory. The file of a secret that only the network proxy has ("snapfs help
+profile") is hidden like a place of this list, and --expose of it is an error.
 
 When a command fails that names a hidden place, in its arguments or in the last lines that
 it prints to a terminal, "snapfs run" and "snapfs exec" say that the place is hidden. They

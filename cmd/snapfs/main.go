@@ -219,7 +219,7 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	return root
 }
 
-// needed returns the commands that this run must construct: that which the first argument names, or all if it names
+// needed returns the commands that this run must construct: the one that the first argument names, or all if that names
 // none, as for help and completion.
 func needed(args []string) []command {
 	all, name := commands(), firstArgument(args)

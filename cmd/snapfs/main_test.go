@@ -102,8 +102,8 @@ func hasMore(t *testing.T, name string) bool {
 	return bytes.Contains(text, []byte("\n[long] ")) || bytes.Contains(text, []byte("\n[!long] "))
 }
 
-// scripts runs the named scripts of testdata/script, each in a workspace and with a state directory of its own, and on a
-// backend where that is named. Each ends with nothing left of it.
+// scripts runs the named scripts of testdata/script, each in a workspace and with a state directory of its own, and on
+// the backend if that is not "". Each ends with nothing left of it.
 func scripts(t *testing.T, backend string, names []string) {
 	work := treetest.Dir(t)
 	treetest.Leaks(t)

@@ -32,8 +32,8 @@ var profileShapes = map[string]map[string]any{
 	`"always" or "risky"`:          {"enum": []string{"always", "risky"}},
 }
 
-// profileSchema returns the JSON schema of a profile file, made from [policy.Grammar]. Editors check and complete a profile
-// by it.
+// profileSchema returns the JSON schema of a profile file, made from [policy.Grammar]. Editors check and complete a
+// profile by it.
 func profileSchema() map[string]any {
 	root := map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": policy.Name, "type": "object", "additionalProperties": false,
@@ -112,7 +112,7 @@ func TestTheSchemaHasEveryKey(t *testing.T) {
 				key = inner[name]
 			}
 			if key, ok := key.(map[string]any); !ok || len(key) < 2 {
-				t.Errorf("%s %s: %v has no type: add %q to shapes", s.Header, k.Name, key, k.Value)
+				t.Errorf("%s %s: %v has no type: add %q to profileShapes", s.Header, k.Name, key, k.Value)
 			}
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// Agree makes the sandbox's state the base of its later changes at each recorded path below root, a directory of the
-// real tree, where mine, the sandbox's tree, is like real now: both sides made the same change, which is no change
-// between the two. opt are the options of the comparison. It calls note before it replaces an entry. The caller saves
+// Agree finds the recorded paths at which the sandbox and the real tree have made the same change, and makes the
+// sandbox's state the base of its later changes there. It looks below root, a directory of the real tree, and compares
+// mine, the sandbox's tree, with real, by the options opt. It calls note before it replaces an entry. The caller saves
 // the baseline. Cost: two system calls for each entry, and the content of files that the sandbox has changed since.
 func (k *Baseline) Agree(ctx context.Context, root string, real *os.File, mine *RootedReader, opt diff.Options, note func(k *Baseline, abs string)) error {
 	nodes := map[string]*diff.Node{}

@@ -11,8 +11,8 @@ import (
 // original, with the bytes data; the user may have changed the file since, before the sandbox changed it. The
 // result is the newest version whose changes since e are all in the sandbox's text. If the text lacks one, a
 // program may have read the file before that change. Thus a line that the user wrote is never taken for one
-// that the sandbox removed. The result has the permissions, owner and extended attributes of e: a sandbox that has
-// others has set them, or has those of the real file. now is the real node.
+// that the sandbox removed. The result has the permissions, owner and extended attributes of e: if the sandbox's
+// file has others, the sandbox has set them, or they are those of the real file. now is the real node.
 func (k *pathRecorder) latestHeld(path string, now *diff.Node, e Entry, data []byte) (Entry, []byte) {
 	mine := k.ownText(path)
 	if data == nil || mine == nil || k.holds == nil {

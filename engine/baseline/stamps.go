@@ -53,8 +53,8 @@ func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	return known, nil
 }
 
-// Remember stores for a sandbox the stamps own of files that a promotion wrote in the directory root, and removes those
-// of the other files that it wrote. It does nothing if the sandbox has been removed.
+// Remember updates the stamps of a sandbox after a promotion in the directory root. It stores the stamps own, and
+// removes the stored ones of the other files that the promotion wrote. It does nothing if the sandbox has been removed.
 func (bl *Recorder) Remember(name, root string, wrote, own map[string]promote.Stamp) error {
 	if len(wrote) == 0 {
 		return nil

@@ -15,9 +15,9 @@ import (
 // AddRenamed adds to changes the deletion of each file of a workspace on a live base that the sandbox has
 // deleted and the real tree has renamed since. A comparison misses these, as neither side has the old path.
 // It returns the new paths by the old ones, both relative to the workspace. It finds files that nobody has
-// written to and whose directory has not been renamed. If a path is recorded and is no change, changes has a
-// part for the workspace afterwards: both sides may have changed the path alike. Cost: an lstat of each recorded
-// path that is not listed; if one does not exist on either side, that of RealChangesIn.
+// written to and whose directory has not been renamed. If the baseline records a path that is not listed,
+// AddRenamed adds a part for the workspace to changes: both sides may have made the same change there. Cost: an
+// lstat of each recorded path that is not listed; if one does not exist on either side, that of RealChangesIn.
 func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes *Changes) (map[string]string, error) {
 	t, ok := WorkspaceTree(rec)
 	if !ok || t.Frozen || rec.Ephemeral {
@@ -52,8 +52,8 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 }
 
 // goneOf returns the paths of those files of the workspace that the baseline k records but the real tree does
-// not have any more, by inode number. It leaves out the paths that are among the changes. unlisted: k records
-// others than those.
+// not have any more, by inode number. It leaves out the paths that are among the changes. unlisted is true if k
+// records a path of the workspace that is not among them.
 func goneOf(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline) (gone map[uint64]string, unlisted bool, err error) {
 	listed := map[string]bool{}
 	for _, p := range changes.Parts {
@@ -82,7 +82,7 @@ func goneOf(ctx context.Context, rec *catalog.Record, changes *Changes, k *basel
 
 // addDeleted adds to changes the deletion of each file that the real tree renamed, to maps its old path to
 // its new one, if the sandbox does not have the old path. It removes the other paths from to, and those that the
-// sandbox renamed alike: there it created the new path, and that is no change.
+// sandbox renamed in the same way: it created the new path, which is then no change.
 func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline, to map[string]string) error {
 	if len(to) == 0 {
 		return nil

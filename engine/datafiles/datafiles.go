@@ -107,7 +107,8 @@ func (f *finder) unlisted(dir string, err error) error {
 	return f.refuse(dir, err)
 }
 
-// refuse returns the error because of which a sandbox with the list does not start.
+// refuse returns the error err for path. Because of it a sandbox whose profile has the list f.key in [data] does not
+// start.
 func (f *finder) refuse(path string, err error) error {
 	return &errs.Error{
 		Op: "finding the paths of data." + f.key, Path: path, Kind: errs.ErrInvalid, Err: err,

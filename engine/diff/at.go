@@ -211,7 +211,8 @@ func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) 
 type parents [2]dirPair
 
 // get returns the directory dir open in both trees, with an error for each. It comes from the cache if
-// possible; the caller must not close it.
+// possible; the caller must not close it. Otherwise it walks the path from the nearest cached directory above dir, so
+// that n listed directories inside one another take n steps and not a walk from the root for each.
 func (s *parents) get(w *worker, dir string) (dirPair, [2]error) {
 	for i, p := range s {
 		if p.path == dir && p.has[older] {
@@ -221,7 +222,7 @@ func (s *parents) get(w *worker, dir string) (dirPair, [2]error) {
 			return p, [2]error{}
 		}
 	}
-	p, failures := w.parent(dir)
+	p, failures := w.parent(dir, s.above(dir))
 	if first(failures) != nil {
 		p.close()
 		return dirPair{}, failures
@@ -229,6 +230,17 @@ func (s *parents) get(w *worker, dir string) (dirPair, [2]error) {
 	s[1].close()
 	s[0], s[1] = p, s[0]
 	return p, failures
+}
+
+// above returns the cached directory that is nearest above dir, or nil.
+func (s *parents) above(dir string) (nearest *dirPair) {
+	for i := range s {
+		p := &s[i]
+		if p.has[older] && strings.HasPrefix(dir, p.path+"/") && (nearest == nil || len(p.path) > len(nearest.path)) {
+			nearest = p
+		}
+	}
+	return nearest
 }
 
 func (s *parents) close() {

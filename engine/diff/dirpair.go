@@ -47,10 +47,15 @@ func first(errs [2]error) error {
 // open opens the directory at path, with these flags of open(2), in those of the two trees that on selects, with an
 // error for each; the caller closes p.
 func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
+	return openFrom(w.root, path, path, on, flags)
+}
+
+// openFrom is worker.open for a directory whose path from the directories in from, one for each tree, is rest.
+func openFrom(from [2]int, rest, path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
 	p.path = path
 	for i := range p.dir {
 		if on[i] {
-			p.dir[i], errs[i] = vfs.OpenBeneathFD(w.root[i], path, flags|unix.O_DIRECTORY, 0)
+			p.dir[i], errs[i] = vfs.OpenBeneathFD(from[i], rest, flags|unix.O_DIRECTORY, 0)
 			p.has[i] = errs[i] == nil
 		}
 	}
@@ -74,9 +79,14 @@ func (w *worker) inspect(p dirPair) (st [2]vfs.Stat, foreign bool, err error) {
 }
 
 // parent opens the parent directory of a path to compare in both trees; the caller closes it. The error is
-// EXDEV if it is on a filesystem that Options.OneFilesystem excludes.
-func (w *worker) parent(dir string) (dirPair, [2]error) {
-	p, errs := w.open(dir, [2]bool{true, true}, vfs.OPath)
+// EXDEV if it is on a filesystem that Options.OneFilesystem excludes. It walks the path from above, a directory above
+// it that is open in both trees, or from the roots if above is nil.
+func (w *worker) parent(dir string, above *dirPair) (dirPair, [2]error) {
+	from, rest := w.root, dir
+	if above != nil {
+		from, rest = above.dir, dir[len(above.path)+1:]
+	}
+	p, errs := openFrom(from, rest, dir, [2]bool{true, true}, vfs.OPath)
 	if first(errs) == nil && w.opt.OneFilesystem {
 		_, foreign, err := w.inspect(p)
 		if foreign {
@@ -96,7 +106,7 @@ func (w *worker) compareAbove(path string, deep bool, try int) error {
 	}
 	for path != "." {
 		dir, name := Split(path)
-		p, errs := w.parent(dir)
+		p, errs := w.parent(dir, nil)
 		if first(errs) == nil {
 			defer p.close()
 			return w.compare(p, name, deep, try)

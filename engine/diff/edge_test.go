@@ -211,6 +211,28 @@ func TestATreeThatChangesMeanwhileIsNoError(t *testing.T) {
 	}
 }
 
+// TestAListedDirectoryIsOpenedFromTheOneAboveIt: the comparison does not walk the path from the root for each listed
+// directory. In this test such a walk ends early, because the top directory is renamed once the one below is open.
+func TestAListedDirectoryIsOpenedFromTheOneAboveIt(t *testing.T) {
+	w := makeTwins(t)
+	w.each(func(root string) error {
+		w.do(os.MkdirAll(filepath.Join(root, "top/a/deep/er"), 0o755), write(root, "top/a/b", "same"))
+		return write(root, "top/a/deep/er/file", "old")
+	})
+	w.do(write(w.new, "top/a/deep/er/file", "changed"))
+	w.still()
+	renamed := false
+	skip := func(path string) bool {
+		if path == "top/a/deep/er" && !renamed {
+			renamed = true
+			w.each(func(root string) error { return os.Rename(filepath.Join(root, "top"), filepath.Join(root, "away")) })
+		}
+		return false
+	}
+	w.want(w.at(diff.Options{Skip: skip}, snapshot.Candidate{Path: "top/a/b"}, snapshot.Candidate{Path: "top/a/deep/er/file"}),
+		"M top/a/deep/er/file content")
+}
+
 func TestTouchOutsideTheTreeIsAnError(t *testing.T) {
 	w := makeTwins(t)
 	for _, path := range []string{"", "..", "a/../b", "/etc", "a//b"} {

@@ -92,8 +92,9 @@ type Data struct {
 	// Job is the number of a job, and Trigger that of the trigger that submits or has submitted it.
 	Job     int `json:"job,omitempty"`
 	Trigger int `json:"trigger,omitempty"`
-	// Name is the new name of a renamed sandbox, the name of a snapshot, the new state of a job, the condition
-	// of a trigger ("schedule", "files", "webhook"), or the kind of a refusal: "hidden" for a file, "read", "write", "program", or "hook" and "mcp" for a tool of an agent.
+	// Name is the new name of a renamed sandbox, the name of a snapshot, the new state of a job, the condition of a
+	// trigger ("schedule", "files", "webhook"), or the kind of a refusal: "hidden" for a file, "read", "write",
+	// "program", or "hook" and "mcp" for a tool of an agent.
 	Name string `json:"name,omitempty"`
 	// Command are the arguments of a command, of which long ones are cut.
 	Command []string `json:"command,omitempty"`

@@ -220,8 +220,9 @@ func (h hiding) lookupCache() *lookupCache {
 }
 
 // hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those that the policy hides. It leaves
-// out exposed paths, except those in h.own, and directories that hold the workspace: of a secret's directory, such as
-// ~/.codex with a worktree in it, it has the other entries. home is the caller's home directory. hidden checks which paths exist before the mounts are made, which is much faster.
+// out exposed paths, except those in h.own. A directory that holds the workspace, such as ~/.codex with a worktree in
+// it, it replaces by the other entries; see besides. home is the caller's home directory. hidden checks which paths
+// exist before the mounts are made, which is much faster.
 //
 // A path that is a symbolic link on the host is also hidden at its target, because the sandbox could remove the link in
 // its copy.
@@ -253,8 +254,9 @@ func hidden(h hiding, home, workspace string) []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
 }
 
-// besides replaces each directory in paths, the list of paths to mask, that holds the workspace by its other entries. It
-// drops one that also holds home: a home directory is no secret as a whole. at maps a path to where it can be read.
+// besides replaces each directory that holds the workspace in paths, the list of paths to mask, by its other entries.
+// It drops a directory that also holds home: a home directory is no secret as a whole. at maps a path to where it can
+// be read.
 func besides(paths []string, home, workspace string, at func(string) string) []string {
 	left := make([]string, 0, len(paths))
 	for _, p := range paths {

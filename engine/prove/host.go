@@ -50,15 +50,15 @@ func planMasked(args []string) (attempt, error) {
 	}}, nil
 }
 
-// planReplaced plans a probe that reads files which the host has replaced while the sandbox runs. Before, it lists the
-// directory and tries to make something at the name, so that the kernel asks the filesystem again what is there.
+// planReplaced plans a probe that reads files which the host has replaced while the sandbox runs. First the probe lists
+// the directory and tries to make something at the name, so that the kernel asks the filesystem again what is there.
 func planReplaced(args []string) (attempt, error) {
 	a, err := planMasked(args)
 	read := a.try
 	a.try = func() outcome {
 		for _, path := range args {
 			_, _ = os.ReadDir(filepath.Dir(path)) // what it returns does not matter
-			_ = os.Mkdir(path, 0o700)             // a mask makes this fail, and the next
+			_ = os.Mkdir(path, 0o700)             // with a mask, this call and the next fail
 			_ = os.Symlink(path, path)
 		}
 		return read()

@@ -281,7 +281,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes what was promoted, or was alike on both sides, the base of later changes; note gets the old one.
+// recordPromoted makes what was promoted, or is equal on both sides, the base of later changes. note gets the old one.
 func (p *promotionPart) recordPromoted(ctx context.Context, k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitFiles) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	recorded := p.in.Mine
@@ -301,7 +301,7 @@ func (p *promotionPart) recordPromoted(ctx context.Context, k *baseline.Baseline
 		}
 	}
 	if p.Part.Frozen || p.path != p.Part.Root {
-		return nil // the changes include those
+		return nil // the changes include what is equal on both sides
 	}
 	return k.Agree(ctx, p.path, p.real, &mine, p.Part.Opt, note.before)
 }

@@ -30,8 +30,8 @@ const slowCheckpoint = 60 * time.Millisecond
 // that takes the lock. If the supervisor is killed, that command takes the snapshot: its processes have ended, so that
 // the files are the same.
 //
-// The caller calls taken once, without the lock: it waits until the supervisor has released the lock, or was killed.
-// taken is nil if the caller must take the snapshot itself: no supervisor runs, or one of an older snapfs.
+// taken waits until the supervisor has released the lock, or was killed. The caller calls it once, after releasing the
+// lock itself. taken is nil if the caller must take the snapshot: no supervisor runs, or one of an older snapfs.
 // Errors: also ErrSlow; then no snapshot is taken. The next call is not refused for that reason.
 func (sv *Manager) HandOver(ctx context.Context, h *catalog.Locked, mark string) (taken func(), err error) {
 	conn, err := sv.Dial(ctx, h.Record)
@@ -76,8 +76,8 @@ func (sv *Manager) HandOver(ctx context.Context, h *catalog.Locked, mark string)
 }
 
 // checkpoint takes the named snapshot mark for a client that has handed over the sandbox's lock, and replies as soon as
-// the processes are frozen, and again when it has released the lock. lock is the client's open file of the lock, which
-// the caller closes if checkpoint has not.
+// the processes are frozen, and again when it has released the lock. lock is the client's open file of the lock;
+// checkpoint may close it, else the caller does.
 func (sv *Manager) checkpoint(rec *catalog.Record, h *Supervisor, client *fdsock.Conn, mark string, lock *os.File) {
 	if h.slow.Swap(false) {
 		send(client, Reply{Slow: true})
@@ -113,7 +113,7 @@ func (sv *Manager) checkpoint(rec *catalog.Record, h *Supervisor, client *fdsock
 	h.slow.Store(processorTime()-before > slowCheckpoint)
 	thaw()
 	held.Release()
-	send(client, Reply{}) // it may have gone
+	send(client, Reply{}) // the client may have gone
 	sv.baseline.RecordOrdered(ctx, held.Record)
 }
 

@@ -124,10 +124,10 @@ func (w *execRequest) command(files []*os.File) (c isolate.Command, outputs *rel
 	return c, outputs, err
 }
 
-// endOutputs waits until the output of a command that has ended with the status st is in the client's files. It waits
-// also if the client seems to have gone: a file has no reader that could block, and the status must not come before
-// the output. If that cannot be written, as on a full disk, endOutputs notifies the client, and the status that it
-// returns is not 0.
+// endOutputs waits until the output of a command that has ended with the status st is in the client's files. It also
+// waits if the client seems to have gone: a file has no reader that could block, and the client must not get the status
+// before the output. If the output cannot be written, as on a full disk, endOutputs notifies the client, and the status
+// that it returns is not 0.
 func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status) isolate.Status {
 	outputs.End(nil)
 	if lost := outputs.Lost(); lost != nil {

@@ -59,8 +59,8 @@ func TestTheRelayEndsWithoutBytesThatAProcessHasTaken(t *testing.T) {
 	r.End(nil)
 }
 
-// Two commands at once write to one open file, as (snapfs exec s -- a & snapfs exec s -- b) > log does. The lines of both
-// arrive, as without a relay, where write(2) moves the file's common position under a lock.
+// Several commands at once write to one open file, as (snapfs exec s -- a & snapfs exec s -- b) > log does. The lines
+// of all arrive, as without a relay, where write(2) moves the file's common position under a lock.
 func TestTwoRelaysLoseNothingInOneFile(t *testing.T) {
 	treetest.NeedRoot(t) // others' files are not relayed
 	const relays, lines = 4, 100_000

@@ -37,7 +37,7 @@ type Tree struct {
 	paths   map[int32]string      // inotify: the directory of a watch
 }
 
-// A directory is one of the filesystem in which something happened.
+// A directory is what is known of a directory of the watched filesystem in which something has happened.
 type directory struct {
 	// holds is set if the directory lies in the watched tree, and above if the tree lies in the directory.
 	holds, above bool
@@ -183,8 +183,8 @@ func (w *Tree) fanotified(buf []byte) (changed bool) {
 			in = w.at(event[info:])
 		}
 		changed = changed || in != nil && in.holds
-		// A directory that moves between two places outside takes nothing into the tree or out of it, unless it takes
-		// the tree itself along.
+		// A directory that is moved from one place outside the tree to another carries nothing into the tree or out of
+		// it, unless the tree itself lies in the directory.
 		if mask&unix.FAN_ONDIR != 0 && mask&(unix.FAN_MOVED_FROM|unix.FAN_MOVED_TO) != 0 && in != nil && (in.holds || in.above) {
 			w.forget()
 		}
@@ -192,8 +192,9 @@ func (w *Tree) fanotified(buf []byte) (changed bool) {
 	return changed
 }
 
-// ignoreAfter is the number of events in a directory outside the tree after which the kernel ignores it. To ignore one
-// takes the kernel longer than many events, because it visits each file of the directory that it has in memory.
+// ignoreAfter is the number of events in a directory outside the tree after which the kernel ignores the directory. To
+// begin that takes the kernel longer than many events, because it visits each file of the directory that it has in
+// memory.
 const ignoreAfter = 32
 
 // at returns what is known of the directory of a file handle, from a fanotify event. For a deleted directory it returns
@@ -219,7 +220,7 @@ func (w *Tree) at(handle []byte) *directory {
 	if errors.Is(err, unix.ESTALE) {
 		return nil
 	}
-	if err != nil { // not known; or closed
+	if err != nil { // unknown, or w is closed
 		return &directory{above: true}
 	}
 	defer unix.Close(fd)
@@ -258,9 +259,9 @@ func (w *Tree) ignore(link string) {
 	_ = unix.FanotifyMark(w.group, flags, fanEvents|unix.FAN_EVENT_ON_CHILD, unix.AT_FDCWD, link)
 }
 
-// forget drops all that is known of directories in the watched filesystem, when one may have been moved into the tree or
-// out of it. It ends the effect of ignore before Next returns, so no change in the tree is missed: the caller looks at
-// the tree afterwards.
+// forget drops all that is known of directories in the watched filesystem, when one may have been moved into the tree
+// or out of it. It ends the effect of ignore before Next returns, so no change in the tree is missed: the caller looks
+// at the tree afterwards.
 func (w *Tree) forget() {
 	clear(w.handles)
 	w.mu.Lock()

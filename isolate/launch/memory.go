@@ -13,12 +13,12 @@ import (
 type memoryRange struct{ start, end uintptr }
 
 const (
-	// arenaSize is the size of the first arena of Go's heap, in bytes: heapArenaBytes of runtime/malloc.go, for 64 bits.
+	// arenaSize is the size in bytes of the first arena of Go's heap: heapArenaBytes of runtime/malloc.go, for 64 bits.
 	arenaSize = 64 << 20
-	// runtimeSize is more than the 1.2 GB of addresses that Go's runtime maps at its start beside the heap. It leaves most
-	// of them unused (runtime/mpagealloc_64bit.go).
+	// runtimeSize is more than the 1.2 GB of addresses that Go's runtime maps at its start beside the heap. The runtime
+	// leaves most of them unused (runtime/mpagealloc_64bit.go).
 	runtimeSize = 3 << 29
-	// vvarSize is the size of the pages with data for the vDSO, which lie directly below it, or more.
+	// vvarSize is at least the size of the pages with data for the vDSO, which lie directly below it.
 	vvarSize = 64 << 10
 	// stackGap is the least distance between the end of the main thread's stack and the addresses of mmap(2), in bytes:
 	// mmap_base in mm/util.c of Linux.

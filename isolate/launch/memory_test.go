@@ -16,8 +16,8 @@ import (
 
 var variable = [8]byte{1, 2, 3}
 
-// A forked process has the program and its image, and neither Go's heap nor the runtime's own memory: each writable
-// mapping of this process that has no name. It reports with write(2) which addresses it can read.
+// A forked process has the program and its image, and neither Go's heap nor the runtime's own memory, the writable
+// mappings of this process without a name. The forked process reports with write(2) which addresses it can read.
 func TestForkedProcessHasNoCopyOfTheHeapAndRuntime(t *testing.T) {
 	im, err := NewImage()
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// lastHidden has the layers of the last container of this process that was begun ahead, see [Planner.HidesAgain]. Only a
+// lastHidden holds the layers of the last container that this process began ahead, see [Planner.HidesAgain]. Only a
 // process that starts one container after another begins them ahead.
 var lastHidden hiddenLayers
 
 // A hiddenLayers holds layers that hide entries of trees, so that the next container that hides the same entries gets
-// the same layers: to make and remove them costs 1.5 ms of processor time. They are read-only layers, so containers share
-// nothing that they could change. It is safe for concurrent use.
+// the same layers: to make and remove them costs 1.5 ms of processor time. The layers are read-only, so containers
+// share nothing that they could change. A hiddenLayers is safe for concurrent use.
 type hiddenLayers struct {
 	mu   sync.Mutex
 	last map[string]*hiddenLayer // by the mount's target

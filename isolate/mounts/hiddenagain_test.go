@@ -24,7 +24,8 @@ func TestOnlyTheSameEntriesAreHiddenAgain(t *testing.T) {
 	}
 	images := filepath.Join(t.TempDir(), "images")
 	k := &hiddenLayers{}
-	// hide makes the layers for a container, as a Planner does, and returns the filesystem of the first one.
+	// hide makes the layers for a container, as a Planner does. It returns the filesystem of the first one, and whether
+	// an earlier container had the same layers.
 	hide := func(ids IDs, opaque bool, hidden ...Hidden) (filesystem uint64, again bool) {
 		t.Helper()
 		l := &hiddenLayer{source: hiddenSource{opaque: opaque, images: images, ids: ids}}

@@ -80,7 +80,7 @@ func TestTheNextSandboxGetsTheContainerThatWaits(t *testing.T) {
 }
 
 // TestTheNextSandboxHidesItsOwnPaths: the next sandbox of a supervisor hides what its own policy and the host's present
-// files require, also where its layers that hide entries could be those of the last sandbox. Cost: 0.5 s.
+// files require, also where it could get the layers of the last sandbox, which hide entries. Cost: 0.5 s.
 func TestTheNextSandboxHidesItsOwnPaths(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)

@@ -21,8 +21,8 @@ func (d *desk) triggers() client.ListTriggersResponse {
 	return *call(d.c.ListTriggersWithResponse(d.t.Context())).is(d, 200)
 }
 
-// A client makes, lists and removes what snapfs job submit --every, --when-changed and --webhook make: workers submit its
-// jobs, each change is an event, and a webhook's secret is shown once.
+// A client makes, lists and removes triggers like those of snapfs job submit --every, --when-changed and --webhook:
+// workers submit their jobs, each change is an event, and a webhook's secret is shown once.
 func TestTriggersAreMadeListedAndRemovedOverHTTP(t *testing.T) {
 	d := newDesk(t)
 	submits := client.NewJob{Args: []string{"sh", "-c", "echo x > made"}, Within: "2h", Sandbox: &client.NewSandbox{Env: []string{"KEY=hunter2"}}}

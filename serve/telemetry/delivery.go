@@ -22,8 +22,8 @@ type delivery struct {
 	sent, dropped prometheus.Counter
 }
 
-// newDelivery returns a delivery by the exporter, which registers its counts with r, and calls report with the
-// cause when a collector begins to take no spans. Up to OTEL_BSP_MAX_QUEUE_SIZE spans wait, 2048 by default.
+// newDelivery returns a delivery that sends by the exporter, registers its counts with r, and calls report with the
+// cause when the collector begins to take no spans. Up to OTEL_BSP_MAX_QUEUE_SIZE spans wait, 2048 by default.
 func newDelivery(exporter sdktrace.SpanExporter, r prometheus.Registerer, report func(string)) *delivery {
 	d := &delivery{
 		report: report, limit: sdktrace.DefaultMaxQueueSize,
@@ -38,7 +38,7 @@ func newDelivery(exporter sdktrace.SpanExporter, r prometheus.Registerer, report
 		d.limit = n
 	}
 	r.MustRegister(d.sent, d.dropped)
-	// The queue of the batches holds at least as many, so that it drops none itself, which nobody could count.
+	// The queue of the batches holds at least limit spans, so it never drops one, which would not be counted.
 	d.SpanProcessor = sdktrace.NewBatchSpanProcessor(&counted{SpanExporter: exporter, delivery: d})
 	return d
 }

@@ -29,7 +29,7 @@ type collector struct {
 	address, metrics, file string
 }
 
-// A receivedSpan is a span as the collector has written it, with the attributes and the resource's as text.
+// A receivedSpan is a span as the collector has written it. Attributes has those of the span and of its resource.
 type receivedSpan struct {
 	TraceID, SpanID, ParentSpanID, Name string
 	Start, End                          int64
@@ -164,7 +164,7 @@ func (c *collector) received() map[string]receivedSpan {
 	return spans
 }
 
-// await returns the spans once found says that there are enough.
+// await returns the spans once found returns true for them. what names them for the error.
 func (c *collector) await(what string, found func(map[string]receivedSpan) bool) map[string]receivedSpan {
 	c.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -178,7 +178,7 @@ func (c *collector) await(what string, found func(map[string]receivedSpan) bool)
 	}
 }
 
-// spansNamed returns the spans with a name of the sandbox with another.
+// spansNamed returns the spans called name of the sandbox called sandbox.
 func spansNamed(spans map[string]receivedSpan, name, sandbox string) (list []receivedSpan) {
 	for _, s := range spans {
 		if s.Name == name && s.Attributes["snapfs.sandbox.name"] == sandbox {
@@ -188,8 +188,8 @@ func spansNamed(spans map[string]receivedSpan, name, sandbox string) (list []rec
 	return list
 }
 
-// numberOf returns a number of the metrics at an address, in the text format of Prometheus: the sum of those of that
-// name; 0 if there is none.
+// numberOf returns the sum of the metrics called name at url, which are in the text format of Prometheus; 0 if there is
+// none.
 func numberOf(t *testing.T, url, token, name string) (sum float64) {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)

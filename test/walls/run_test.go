@@ -100,8 +100,8 @@ func (d *doctor) newHome(t *testing.T) string {
 	return home
 }
 
-// furnish makes the workspace of the doctor's sandboxes, and the devices that a network
-// which asks first and FUSE need, where an ordinary user may not open the host's.
+// furnish makes the workspace of the doctor's sandboxes. For an ordinary user, who may not open the host's devices, it
+// also makes those that FUSE and a network which asks first need.
 func (d *doctor) furnish(t *testing.T) {
 	t.Helper()
 	ws := filepath.Join(d.home, "w")

@@ -53,7 +53,7 @@ type doctor struct {
 	network       *os.File
 	counting      string    // a filesystem with project quotas, where there is one
 	held          string    // a directory on btrfs, in which the workspace of [beside] is a subvolume
-	devices       [2]string // of a network that asks first and of FUSE, for everybody, where the host's are not
+	devices       [2]string // of a network that asks first and of FUSE, for an ordinary user; "" for root
 }
 
 func (d *doctor) allWalls(t *testing.T) {

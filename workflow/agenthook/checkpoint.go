@@ -57,10 +57,14 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 // After a snapshot that took long, snapshot takes the next while the sandbox is idle for a moment. That takes constant
 // time and leaves little to copy for those that follow.
 func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, listed func() error) error {
-	taken, err := e.Checkpoint(ctx, l.Sandbox, name, listed)
-	if taken != nil {
-		taken()
+	take := func() error {
+		taken, err := e.Checkpoint(ctx, l.Sandbox, name, listed)
+		if taken != nil {
+			taken()
+		}
+		return err
 	}
+	err := take()
 	if err == nil {
 		h, err := e.Supervise.Hold(ctx, l.Sandbox, "naming a state of") // takes the snapshot if the supervisor was killed
 		if err != nil {
@@ -76,11 +80,7 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, lis
 		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
 			return err
 		}
-		taken, err := e.Checkpoint(ctx, l.Sandbox, name, listed)
-		if taken != nil {
-			taken()
-		}
-		return err
+		return take()
 	})
 }
 

@@ -124,8 +124,8 @@ func removeSecret(paths []string) {
 // file while the sandbox runs.
 const replacedSecret = "replaced-secret"
 
-// replaced returns the subject of the probe called replacedSecret. It renames another file over the planted one. A mask
-// covers the name in the sandbox, and must stay although the name now leads to another file.
+// replaced returns the subject of the probe called replacedSecret, which renames another file over the planted one. A
+// mask covers the name in the sandbox, and must stay although the name now leads to another file.
 func (p *prover) replaced() subject {
 	return subject{
 		paths: func(context.Context, *catalog.Record, *supervise.Supervisor) []string {
@@ -145,8 +145,8 @@ func (p *prover) replaced() subject {
 // nextFile ends the name of the file that replaces the one of [plantFile].
 const nextFile = ".next"
 
-// plantFile creates a file of the host at one of the places in the home directory that sandboxes do not see, and returns
-// its path. A sandbox that starts afterwards has a mask there. It returns "" if no file can be created.
+// plantFile creates a file of the host at one of the places in the home directory that sandboxes do not see, and
+// returns its path. A sandbox that starts afterwards has a mask there. It returns "" if no file can be created.
 func plantFile() string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -171,7 +171,7 @@ func plantFile() string {
 	return ""
 }
 
-// removePlanted removes the file that [plantFile] has created, which may be "", and what was to replace it.
+// removePlanted removes the file that [plantFile] has created, and the one that was to replace it. file may be "".
 func removePlanted(file string) {
 	if file == "" {
 		return
@@ -181,7 +181,7 @@ func removePlanted(file string) {
 	_ = os.Remove(filepath.Dir(file))
 }
 
-// isAbandoned reports whether the place at path has what a self-test left that was killed.
+// isAbandoned reports whether path exists and is older than an hour: a killed self-test has left it.
 func isAbandoned(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && time.Since(info.ModTime()) > time.Hour

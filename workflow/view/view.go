@@ -93,8 +93,8 @@ func control(e *engine.Engine, sandbox string) string {
 	return filepath.Join(e.Catalog().Path(sandbox), catalog.ViewSocket)
 }
 
-// Of returns the view that a sandbox has, or would have, with no owner. Errors: errs.ErrNotFound if there is
-// no such sandbox.
+// Of returns the view that a sandbox has, or would have if it were open; its Owner is 0. Errors: errs.ErrNotFound
+// if there is no such sandbox.
 func Of(e *engine.Engine, sandbox string) (View, error) {
 	rec, err := e.Catalog().Get(sandbox)
 	if err != nil {

@@ -120,7 +120,7 @@ func (n *inode) nameUnchanged(other *inode, name string) bool {
 	case !known:
 		return true
 	}
-	return to.lower != nil && to.lower.Name == name && to.lower.Dir != nil && to.lower.Dir.Path() == n.lower.Path()
+	return to.lower != nil && to.lower.IsEntry(n.lower, name)
 }
 
 // A pathIndex finds the paths of inodes; the inode table leads only from a directory to its entries.
@@ -130,12 +130,15 @@ type pathIndex struct {
 	names map[*inode][]nameKey
 	// byLower holds the inodes by their lower paths.
 	byLower map[string]*inode
-	// visiting stops recursion: logs of older versions may contain cycles of names.
+	// dirs caches what dirPath found: a path, or "" for a directory without one.
+	dirs map[*inode]string
+	// visiting stops recursion: logs of older versions may contain cycles of names, which cycles counts.
 	visiting map[*inode]bool
+	cycles   int
 }
 
 func newPathIndex(f *FS) *pathIndex {
-	a := &pathIndex{f: f, names: map[*inode][]nameKey{}, byLower: map[string]*inode{}, visiting: map[*inode]bool{}}
+	a := &pathIndex{f, map[*inode][]nameKey{}, map[string]*inode{}, map[*inode]string{}, map[*inode]bool{}, 0}
 	for _, dir := range f.inodes {
 		for name, n := range dir.entries {
 			if n != nil {
@@ -155,6 +158,7 @@ func (a *pathIndex) paths(n *inode) (all []string) {
 		return []string{"."}
 	}
 	if a.visiting[n] {
+		a.cycles++
 		return nil
 	}
 	a.visiting[n] = true
@@ -172,28 +176,28 @@ func (a *pathIndex) paths(n *inode) (all []string) {
 	return all
 }
 
-// dirPath returns the path of the directory n from the root, or false if it has none.
+// dirPath returns the path of the directory n from the root, or false if it has none. It looks for each path once, so
+// that those of n directories inside one another cost n steps, but for a result that a cycle cut short.
 func (a *pathIndex) dirPath(n *inode) (string, bool) {
-	all := a.paths(n)
-	if len(all) == 0 {
-		return "", false
+	if at, known := a.dirs[n]; known {
+		return at, at != ""
 	}
-	return all[0], true
+	before, at := a.cycles, append(a.paths(n), "")[0]
+	if a.cycles == before {
+		a.dirs[n] = at
+	}
+	return at, at != ""
 }
 
 // lowerPath returns the path of the lower inode o, which no layer changed; false if a layer hides it.
-func (a *pathIndex) lowerPath(o *lower.Ref) (string, bool) {
+func (a *pathIndex) lowerPath(o *lower.Ref) (at string, ok bool) {
 	if o.Dir == nil {
 		return ".", true
 	}
-	parent := a.byLower[o.Dir.Path()]
-	if parent == nil { // the parent is clean
-		at, ok := a.lowerPath(o.Dir)
-		return path.Join(at, o.Name), ok
+	if parent := a.byLower[o.Dir.Path()]; parent == nil { // the parent is clean
+		at, ok = a.lowerPath(o.Dir)
+	} else if _, other := parent.entries[o.Name]; !other {
+		at, ok = a.dirPath(parent)
 	}
-	if _, other := parent.entries[o.Name]; other {
-		return "", false
-	}
-	at, ok := a.dirPath(parent)
 	return path.Join(at, o.Name), ok
 }

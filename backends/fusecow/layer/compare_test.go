@@ -5,6 +5,7 @@ package layer_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
@@ -32,6 +33,29 @@ func TestCompareReportsADeepChangeAlone(t *testing.T) {
 		if !reported[path] {
 			t.Errorf("%s is not told", path)
 		}
+	}
+}
+
+// TestCompareIsLinearInDepth: the change of one file below twice as many directories takes twice as many steps, and no
+// walk up from each directory to the root. Each step allocates, so the allocations count the steps.
+func TestCompareIsLinearInDepth(t *testing.T) {
+	steps := func(depth int) float64 {
+		b := newBench(t)
+		file := strings.Repeat("/d", depth) + "/file"
+		b.must(os.MkdirAll(filepath.Dir(b.lower+file), 0o755))
+		b.write(b.lower+file, "base")
+		b.up()
+		b.write(b.mount+file, "mine")
+		b.down()
+		fork := layer.Options{Lower: b.lower, Layers: b.layers}
+		return testing.AllocsPerRun(1, func() {
+			b.must(layer.Compare(layer.Options{Lower: b.lower}, fork, 0, 0, func(string, bool) error { return nil }))
+			_, err := layer.FindBorrowed(fork)
+			b.must(err)
+		})
+	}
+	if half, whole := steps(200), steps(400); whole > 3*half {
+		t.Errorf("%.0f allocations at 200 directories, %.0f at 400", half, whole)
 	}
 }
 

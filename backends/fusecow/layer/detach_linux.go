@@ -3,7 +3,6 @@ package layer
 import (
 	"context"
 	"errors"
-	"path"
 	"slices"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -52,12 +51,9 @@ func FindBorrowed(o Options) (list []Borrowed, err error) {
 
 // atLowerName reports whether the directory n still has the name and the parent that it has in the lower.
 func (a *pathIndex) atLowerName(n *inode) bool {
-	for _, k := range a.names[n] {
-		if k.dir.lower == nil || path.Join(k.dir.lower.Path(), k.name) != n.lower.Path() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a.names[n], func(k nameKey) bool {
+		return k.dir.lower == nil || !n.lower.IsEntry(k.dir.lower, k.name)
+	})
 }
 
 // readsLower reports whether some content of the file n is still read from the lower, not from a layer.

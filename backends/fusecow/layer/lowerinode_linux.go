@@ -43,9 +43,10 @@ func (f *FS) loadLower(n *inode) error {
 // of the base: the fork saw newer content.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
-// saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. If the file was looked up or
-// read, which shown says, and has changed since, it saves only which version was seen: what a program writes now
-// may be made from that. If saving fails it returns nil: the original is unknown later. Cost: a clone or a copy.
+// saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. shown is the state that the
+// kernel has cached. If the file has changed since it was looked up or read, saveOriginal saves only which version
+// was seen: what a program writes now may be made from that. If saving fails it returns nil: the original is
+// unknown later. Cost: a clone or a copy.
 func (f *FS) saveOriginal(n *inode, d *stackedLayer, shown vfs.Stat) *logfile.Original {
 	if f.frozen {
 		return nil

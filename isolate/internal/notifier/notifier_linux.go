@@ -129,7 +129,7 @@ func Program(acts Act) (code []byte, instructions int) {
 	if complete {
 		other = fail | uint32(unix.ENOSYS)
 	}
-	add(load, 0, 0, 4) // the architecture: a 32-bit program is not observed
+	add(load, 0, 0, 4) // the architecture: no call of a 32-bit program is reported
 	add(equal, 1, 0, arch)
 	add(done, 0, 0, other)
 	add(load, 0, 0, 0) // the number of the call

@@ -38,12 +38,12 @@ func (r *firstReads) add(path string, st *vfs.Stat) {
 	r.seen[path] = Version{st.Ino, st.CTime}
 }
 
-// ReadBefore returns the version of the lower file at path that the fork has seen, if that is not its present
-// version: the one that shown has, or the one that was first opened. now is the present state, nil if the file is
-// gone. shown is the state that the kernel caches since it looked the file up: it reads no byte beyond that size,
-// and a program appends there. The Mode of shown is 0 if the fork has changed the file's attributes. The zero
-// Version means that the version is not known, because too many files were opened, or no state was recorded, and
-// that the file may have changed. Otherwise ReadBefore returns false.
+// ReadBefore returns the version of the lower file at path that the fork has seen, if that is not the present
+// version. Otherwise it returns false. now is the file's present state, nil if it is gone. shown is the state that
+// the kernel has cached since it looked the file up: it reads no byte beyond that size, and a program appends there.
+// The Mode of shown is 0 if the fork has changed the file's attributes. If now differs from shown, the version is
+// that of shown, else that in which the file was first opened. The zero Version means that the version is not known,
+// because too many files were opened or no state was recorded, and that the file may have changed.
 func (t *Tree) ReadBefore(path string, now *vfs.Stat, shown vfs.Stat) (Version, bool) {
 	if now != nil && (shown.Size != now.Size || shown.Mode != 0 &&
 		(shown.Mode != now.Mode || shown.UID != now.UID || shown.GID != now.GID || shown.MTime != now.MTime)) {

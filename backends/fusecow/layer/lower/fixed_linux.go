@@ -21,7 +21,7 @@ type fixedNames struct {
 	last map[string]bool
 }
 
-// add fixes the name at p, and those of all directories above it.
+// add makes the path p and the paths of its parent directories fixed names.
 func (x *fixedNames) add(p string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

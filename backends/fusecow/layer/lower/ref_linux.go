@@ -22,23 +22,25 @@ func (o *Ref) IsEntry(dir *Ref, name string) bool {
 }
 
 // Path returns the path of the lower inode o relative to the root of the lower directory tree; "." is the
-// root itself.
+// root itself. Cost: two allocations, however deep o is, and a step for each name.
 func (o *Ref) Path() string {
 	if o.Dir == nil {
 		return "."
 	}
-	var names []string
-	for ; o.Dir != nil; o = o.Dir {
-		names = append(names, o.Name)
+	size := -1 // of all names with a slash before each but the first
+	for at := o; at.Dir != nil; at = at.Dir {
+		size += len(at.Name) + 1
 	}
-	var b strings.Builder
-	for i := len(names) - 1; i >= 0; i-- {
-		b.WriteString(names[i])
-		if i > 0 {
-			b.WriteByte('/')
+	path := make([]byte, size)
+	for end := size; ; o = o.Dir {
+		start := end - len(o.Name)
+		copy(path[start:end], o.Name)
+		if start == 0 {
+			return string(path)
 		}
+		end = start - 1
+		path[end] = '/'
 	}
-	return b.String()
 }
 
 // IdentityOf returns the identity of the lower inode with these attributes, by which it differs from a later
