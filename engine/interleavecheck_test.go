@@ -26,7 +26,7 @@ func (c *crossing) promote(a int) {
 			seen = append(seen, at)
 		case c.real[path] != box.began[path]:
 			overlaps = append(overlaps, at)
-		case c.warm && box.began[path] != box.atFork[path]:
+		case c.warm && box.began[path] != box.atFork[path] || box.gone[path]:
 			seen = append(seen, at)
 		}
 	}
@@ -39,7 +39,9 @@ func (c *crossing) promote(a int) {
 		c.note("asleep: %v", err)
 		defer c.wake(a)
 	}
-	for _, path := range seen { // the real file changed while the sandbox was mounted and before it did: it may not have seen that
+	// The real file changed while the sandbox was mounted and before it did, which it may not have seen; or both had
+	// removed it before.
+	for _, path := range seen {
 		if err != nil && strings.Contains(err.Error(), path+": ") {
 			overlaps = append(overlaps, path)
 		}
@@ -87,6 +89,7 @@ func (c *crossing) promote(a int) {
 			c.real.set(path, mine)
 		}
 		box.began[path], box.atFork[path] = mine, mine
+		delete(box.gone, path)
 	}
 	clear(box.mine)
 	box.moved, box.unseen = false, false

@@ -232,6 +232,14 @@ func (c *crossing) editContested(a int) string {
 		return script
 	}
 	box := c.boxes[a]
+	if v == "" && c.real[path] == "" && !c.place.frozen {
+		// The file has gone on both sides. What comes there later is the file of the live base. What the sandbox makes
+		// of that may conflict: snapfs may compare it with what the sandbox had before.
+		delete(box.mine, path)
+		delete(box.began, path)
+		box.atFork[path], box.gone[path] = "", true
+		return script
+	}
 	if _, changed := box.mine[path]; !changed {
 		if _, promoted := box.began[path]; !promoted {
 			box.began[path] = c.real[path]
@@ -245,7 +253,7 @@ func (c *crossing) editContested(a int) string {
 }
 
 // removable reports whether an actor has a contested file that it did not make itself. A warm sandbox on a live base
-// may still see a file that has gone.
+// may still see a file that has gone, and may not have seen one that came.
 func (c *crossing) removable(a int, path string) bool {
 	if a == 0 {
 		return c.real[path] != ""
@@ -253,7 +261,7 @@ func (c *crossing) removable(a int, path string) bool {
 	box, frozen := c.boxes[a], c.place.frozen
 	began, promoted := box.began[path]
 	if mine, changed := box.mine[path]; changed {
-		return mine != "" && began != ""
+		return mine != "" && began != "" && (!c.warm || began == box.atFork[path])
 	}
 	if !promoted {
 		began = c.real[path]

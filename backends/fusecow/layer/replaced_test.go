@@ -168,3 +168,37 @@ func TestLowerReplacementIsAnotherInode(t *testing.T) {
 	}
 	b.down()
 }
+
+// TestFilesThatAppearAreOpened: a program looked for a file before the user made it, and the kernel remembers that
+// there was none. A program that would make it gets the user's file, or its error is that of O_EXCL.
+func TestFilesThatAppearAreOpened(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	for _, name := range []string{"/written", "/appended", "/exclusive", "/made", "/linked"} {
+		if _, err := os.Stat(b.mount + name); !errors.Is(err, unix.ENOENT) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		b.write(b.lower+name, "theirs\n")
+	}
+	b.write(b.mount+"/written", "mine\n")
+	f, err := os.OpenFile(b.mount+"/appended", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	b.must(err)
+	_, err = f.WriteString("mine\n")
+	b.must(errors.Join(err, f.Close()))
+	if _, err := os.OpenFile(b.mount+"/exclusive", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("with O_EXCL: %v", err)
+	}
+	if err := os.Mkdir(b.mount+"/made", 0o755); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("mkdir: %v", err)
+	}
+	if err := os.Symlink("written", b.mount+"/linked"); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("symlink: %v", err)
+	}
+	for range 2 {
+		b.has(b.mount+"/written", "mine\n")
+		b.has(b.mount+"/appended", "theirs\nmine\n")
+		b.again(false)
+	}
+	b.has(b.lower+"/written", "theirs\n")
+	b.down()
+}

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -19,6 +20,11 @@ func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Sta
 	}
 	what.UID, what.GID = h.Uid, h.Gid
 	e, err := r.f.Make(h.NodeId, what)
+	if errors.Is(err, unix.EEXIST) {
+		// The name appeared in the lower after the kernel had looked it up. After ESTALE the kernel looks it up again,
+		// and open(2) then opens that file, unless it has O_EXCL.
+		err = unix.ESTALE
+	}
 	return r.entry(out, e, err)
 }
 
