@@ -8,20 +8,20 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine/reconcile"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Where the person and a sandbox have made the same change, a promotion finds them agreed. What the person does there
 // later is no conflict with that change, and stays.
 func TestWhatBothSidesChangedAlikeIsTheBaseOfWhatFollows(t *testing.T) {
 	for name, c := range map[string]struct{ inside, outside, later string }{
-		"removed, made again":       {"rm f", "rm f", "echo later > f"},
 		"replaced, edited":          {"echo new > f", "echo new > f", "echo later > f"},
 		"replaced, removed":         {"echo new > f", "echo new > f", "rm f"},
 		"made, edited":              {"echo new > n", "echo new > n", "echo later > n"},
 		"made, removed":             {"echo new > n", "echo new > n", "rm n"},
-		"directory removed, made":   {"rm -r d", "rm -r d", "mkdir d; echo later > d/f"},
 		"renamed, edited":           {"mv f g", "mv f g", "echo later > g"},
 		"mode changed, and changed": {"chmod 600 f", "chmod 600 f", "chmod 640 f"},
 	} {
@@ -51,6 +51,35 @@ func TestWhatBothSidesChangedAlikeIsTheBaseOfWhatFollows(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Where both sides have removed a file, the base stays: on a live base the sandbox may see what the user makes there
+// later. So the user's new file is a conflict with the removal, and stays as it is.
+func TestWhatTheUserMakesWhereBothSidesRemovedIsAConflict(t *testing.T) {
+	for removal, later := range map[string]string{"rm f": "echo later > f", "rm -r d": "mkdir d; echo later > d/f"} {
+		t.Run(removal, func(t *testing.T) {
+			asBoth(t, func(t *testing.T, b *bench) {
+				b.write("f", "old\n")
+				b.mkdir("d")
+				b.write("d/f", "old\n")
+				tick()
+				b.new("s")
+				b.in("s", removal)
+				b.outside(removal)
+				if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				b.outside(later)
+				want := b.outside("cat f d/f 2>&1 || true")
+				if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); !errors.Is(err, errs.ErrConflict) {
+					t.Errorf("the promotion says %v", err)
+				}
+				if got := b.outside("cat f d/f 2>&1 || true"); got != want {
+					t.Errorf("the workspace has %q, want %q", got, want)
+				}
+			})
+		})
 	}
 }
 

@@ -44,9 +44,6 @@ func TestAFileThatBothSidesRemovedIsOfTheLiveBase(t *testing.T) {
 func TestAFileMadeAfterBothSidesRemovedItIsContested(t *testing.T) {
 	for name, agree := range map[string]bool{"promoted between": true, "not promoted": false} {
 		for later, script := range map[string]string{"removed": "rm f", "edited": "echo more > f", "replaced": "rm f; echo more > f"} {
-			if agree && later == "removed" {
-				continue // no conflict yet: the base is that both sides had no file
-			}
 			t.Run(name+", "+later, func(t *testing.T) {
 				asBoth(t, func(t *testing.T, b *bench) {
 					b.write("f", "old\n")

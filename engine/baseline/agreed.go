@@ -15,9 +15,10 @@ import (
 // Agree finds the recorded paths at which the sandbox and the real tree have made the same change, and makes the
 // sandbox's state the base of its later changes there. It looks below root, a directory of the real tree, and compares
 // mine, the sandbox's tree, with real, by the options opt. A path that the comparison leaves out, that a mount covers or
-// that cannot be read keeps its base: there, nothing shows that both are the same. It calls note before it replaces an
-// entry. It reports an error as a notice: the cost is at most a conflict later. The caller saves the baseline. Cost: two
-// system calls for each entry, and the content of files that the sandbox has changed since.
+// that cannot be read keeps its base: there, nothing shows that both are the same. So does a path that both have removed:
+// where the base is live, the sandbox may see what the user makes there later, and change it. Agree calls note before it
+// replaces an entry. It reports an error as a notice: the cost is at most a conflict later. The caller saves the baseline.
+// Cost: two system calls for each entry, and the content of files that the sandbox has changed since.
 func (k *Baseline) Agree(ctx context.Context, root string, real *os.File, mine *RootedReader, opt diff.Options, note func(k *Baseline, abs string), notice func(string)) {
 	if err := k.agree(ctx, root, real, mine, opt, note); err != nil {
 		notice("which files the sandbox and " + root + " have made the same was not recorded: " + err.Error())
@@ -40,7 +41,7 @@ func (k *Baseline) agree(ctx context.Context, root string, real *os.File, mine *
 			continue
 		}
 		there, err := theirs.Node(path)
-		if err != nil || (now == nil) != (there == nil) || !mine.onRootMount(path) || !theirs.onRootMount(path) {
+		if err != nil || now == nil || there == nil || !mine.onRootMount(path) || !theirs.onRootMount(path) {
 			continue
 		}
 		nodes[path] = now
