@@ -151,7 +151,7 @@ while the one before it is queued or runs.`,
 				return err
 			}
 			if s.conditions() > 0 {
-				return a.addTrigger(e, &s, spec)
+				return a.addTrigger(ctx, e, &s, spec)
 			}
 			j, err := job.New(e).Submit(spec)
 			if err != nil {

@@ -26,11 +26,11 @@ type triggerDocument struct {
 
 // addTrigger stores the trigger that the flags in s describe. It will submit the job spec at its conditions,
 // such as at intervals.
-func (a *app) addTrigger(e *engine.Engine, s *submission, spec job.Spec) error {
+func (a *app) addTrigger(ctx context.Context, e *engine.Engine, s *submission, spec job.Spec) error {
 	t := s.trigger
 	t.Spec = spec
 	t.Deadline = time.Time{} // of each job, by Within
-	made, secret, err := job.New(e).AddTrigger(t)
+	made, secret, err := job.New(e).AddTrigger(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func newJobUntrigger(a *app) *cobra.Command {
 				return err
 			}
 			for _, n := range numbers {
-				if err := job.New(e).RemoveTrigger(n); err != nil {
+				if err := job.New(e).RemoveTrigger(n, nil); err != nil {
 					return err
 				}
 				if err := a.ui.say(n, fmt.Sprintf("trigger %d removed", n)); err != nil {

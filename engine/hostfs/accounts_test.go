@@ -39,7 +39,7 @@ func TestExposingTheShadowFileShowsAllFilesWithHashes(t *testing.T) {
 			mustWrite(t, root+f)
 		}
 		h.roots = map[string]string{"/": root}
-		hide := slices.DeleteFunc(hidden(h, root, "/w"), func(p string) bool { return !hasHashes(p) })
+		hide := slices.DeleteFunc(mustHide(t, h, root, "/w"), func(p string) bool { return !hasHashes(p) })
 		slices.Sort(hide)
 		if got := len(slices.Compact(hide)); got != want {
 			t.Errorf("--expose %s: %d of %d are hidden, want %d", expose, got, len(places.HashFiles), want)

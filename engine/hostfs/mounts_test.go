@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // What a sandbox writes in memory is bounded by its limits of disk and memory, with room for what snapfs writes there.
@@ -117,26 +119,47 @@ func TestATreeOfAnOrdinaryUserHasNoMountsBelow(t *testing.T) {
 
 func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
 	home := t.TempDir()
-	for _, d := range []string{".aws/sub/ws", ".aws/sub/other", ".aws/credentials", ".ssh", ".config/gh", ".kube"} {
+	for _, d := range []string{".aws/sub/ws", ".aws/sub/other", ".aws/sub/ws/src", ".ssh", ".config/gh", ".kube", "real"} {
 		if err := os.MkdirAll(filepath.Join(home, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	in := func(name string) string { return filepath.Join(home, name) }
-	list := hidden(hiding{real: findSecrets(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub/ws"))
-	for _, p := range []string{in(".aws"), in(".aws/sub"), in(".aws/sub/ws"), in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
+	for link, to := range map[string]string{".aws/credentials": "real", ".aws/latest": ".aws/sub/ws", ".aws/up": ".aws", ".aws/src": ".aws/sub/ws/src", ".aws/home": "."} {
+		if err := os.Symlink(in(to), in(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := mustHide(t, hiding{real: findSecrets(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub/ws"))
+	for _, p := range []string{in(".aws"), in(".aws/sub"), in(".aws/sub/ws"), in(".aws/sub/ws/src"), home, in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
 		if slices.Contains(list, p) {
 			t.Errorf("%s is hidden", p)
 		}
 	}
-	for _, p := range []string{in(".ssh"), in(".config/gh"), in(".aws/credentials"), in(".aws/sub/other"), "/state"} {
+	for _, p := range []string{in(".ssh"), in(".config/gh"), in(".aws/credentials"), in("real"), in(".aws/latest"), in(".aws/up"), in(".aws/sub/other"), "/state"} {
 		if !slices.Contains(list, p) {
 			t.Errorf("%s is not hidden", p)
 		}
 	}
 	machine := hiding{real: SecretPaths{machine: []string{home}}} // a place that is somebody's home directory
-	if list := hidden(machine, in(".kube"), in(".aws")); slices.ContainsFunc(list, func(p string) bool { return Within(p, home) }) {
+	if list := mustHide(t, machine, in(".kube"), in(".aws")); slices.ContainsFunc(list, func(p string) bool { return Within(p, home) }) {
 		t.Errorf("what lies beside the workspace in a home directory is hidden: %q", list)
+	}
+}
+
+// A directory that holds the workspace and secrets beside it, and that cannot be listed, is not shown whole.
+func TestWhatCannotBeListedBesideTheWorkspaceIsNotShown(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	home := realDir(t)
+	if err := errors.Join(os.MkdirAll(filepath.Join(home, ".aws/sub/ws"), 0o755), os.Chmod(filepath.Join(home, ".aws/sub"), 0o311)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Chmod(filepath.Join(home, ".aws/sub"), 0o755) })
+	list, err := hidden(hiding{real: findSecrets(home, asItIs)}, home, filepath.Join(home, ".aws/sub/ws"))
+	if !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), "/.aws/sub") {
+		t.Errorf("%q, %v", list, err)
 	}
 }
 

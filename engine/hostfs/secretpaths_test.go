@@ -25,7 +25,7 @@ func TestDatabasesAndLogsAreHiddenEntryByEntry(t *testing.T) {
 	if err := os.MkdirAll(in("/var/lib/mongodb"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	list := hidden(hiding{real: findSecrets("/home/a", in), roots: map[string]string{"/": root}}, "/home/a", "/w")
+	list := mustHide(t, hiding{real: findSecrets("/home/a", in), roots: map[string]string{"/": root}}, "/home/a", "/w")
 	for _, want := range []string{
 		"/var/lib/postgresql/15/main", "/var/lib/redis/dump.rdb", "/var/lib/mysql/ibdata1", "/var/log/auth.log", "/var/log/nginx/access.log", "/var/lib/snapfs",
 		"/home/a/.local/state/snapfs", "/home/a/.config/JetBrains/GoLand1/c.kdbx",

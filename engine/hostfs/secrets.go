@@ -19,6 +19,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs/places"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -177,7 +178,9 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string
 	}
 	h := hiding{real: SearchSecrets().secrets(), also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	h.own = secretFiles(rec.Policy)
-	paths = hidden(h, userHome(), rec.Workspace)
+	if paths, err = hidden(h, userHome(), rec.Workspace); err != nil {
+		return nil, 0, err
+	}
 	paths = slices.DeleteFunc(paths, func(p string) bool { return p == hf.cat.Dir() })
 	slices.Sort(paths)
 	if slices.ContainsFunc(rec.Trees, func(t catalog.Tree) bool { return !t.Frozen }) {
@@ -225,8 +228,8 @@ func (h hiding) lookupCache() *lookupCache {
 // exist before the mounts are made, which is much faster.
 //
 // A path that is a symbolic link on the host is also hidden at its target, because the sandbox could remove the link in
-// its copy.
-func hidden(h hiding, home, workspace string) []string {
+// its copy. Errors: that of listing a directory that holds the workspace.
+func hidden(h hiding, home, workspace string) ([]string, error) {
 	at := copies(h.roots)
 	people, machine := h.real.people, h.real.machine
 	if slices.ContainsFunc(slices.Collect(maps.Values(h.roots)), func(root string) bool { return root != "" }) {
@@ -244,30 +247,48 @@ func hidden(h hiding, home, workspace string) []string {
 		paths = host.followed(paths)
 		return append(paths, others.of(paths...)...)
 	}
-	paths, asked := besides(everywhere(paths), home, workspace, at), slices.Clone(h.also)
+	paths, beside, err := besides(everywhere(paths), home, workspace, at)
+	for len(beside) > 0 && err == nil { // links among them lead elsewhere, even to another directory that holds the workspace
+		paths = append(paths, beside...)
+		targets := slices.DeleteFunc(everywhere(beside), func(p string) bool { return Within(p, workspace) || slices.Contains(paths, p) })
+		targets, beside, err = besides(targets, home, workspace, at)
+		paths = append(paths, targets...)
+		beside = slices.DeleteFunc(beside, func(p string) bool { return slices.Contains(paths, p) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	asked := slices.Clone(h.also)
 	for _, x := range h.expose {
 		paths, asked = without(paths, x, at), without(asked, x, at)
 	}
 	paths = append(paths, everywhere(asked)...) // after the exposed paths, one of which may be the target of a link in asked
 	paths = slices.DeleteFunc(paths, func(p string) bool { return slices.Contains(h.own, p) })
 	paths = append(paths, everywhere(slices.Clone(h.own))...)
-	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
+	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) }), nil
 }
 
-// besides replaces each directory that holds the workspace in paths, the list of paths to mask, by its other entries.
-// It drops a directory that also holds home: a home directory is no secret as a whole. at maps a path to where it can
-// be read.
-func besides(paths []string, home, workspace string, at func(string) string) []string {
-	left := make([]string, 0, len(paths))
+// besides returns paths, the list of paths to mask, without the directories that hold the workspace, and in beside the
+// other entries of these. It drops a directory that also holds home: a home directory is no secret as a whole. at maps a
+// path to where it can be read. Errors: that of listing such a directory, which would be shown whole.
+func besides(paths []string, home, workspace string, at func(string) string) (left, beside []string, err error) {
+	left = make([]string, 0, len(paths))
 	for _, p := range paths {
 		switch {
 		case !Within(workspace, p):
 			left = append(left, p)
 		case !Within(home, p):
-			left = append(left, without([]string{p}, workspace, at)...)
+			for _, other := range without([]string{p}, workspace, at) {
+				if Within(workspace, other) { // without could not list it
+					if _, err := os.ReadDir(at(other)); err != nil && !absent(err) {
+						return nil, nil, errs.With("hiding what is beside the workspace "+workspace, other, err, "chmod u+r "+errs.Quoted(other), "move the workspace elsewhere")
+					}
+				}
+				beside = append(beside, other)
+			}
 		}
 	}
-	return left
+	return left, beside, nil
 }
 
 // without removes the path exposed, which the policy lets the sandbox see, and everything under it, from

@@ -14,13 +14,23 @@ import (
 
 func asItIs(p string) string { return p }
 
+// mustHide returns what the function hidden returns, which is no error.
+func mustHide(t *testing.T, h hiding, home, workspace string) []string {
+	t.Helper()
+	list, err := hidden(h, home, workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
 // Exposing one file shows nothing else of the directory that it is hidden in.
 func TestWhatIsExposedShowsNothingBesideIt(t *testing.T) {
 	home := realDir(t)
 	for _, f := range []string{".ssh/known_hosts", ".ssh/id_rsa", ".ssh/more/key", ".ssh/more/shown"} {
 		mustWrite(t, filepath.Join(home, f))
 	}
-	list := hidden(hiding{
+	list := mustHide(t, hiding{
 		real: findSecrets(home, asItIs), own: []string{filepath.Join(home, ".ssh/more/state")},
 		expose: []string{filepath.Join(home, ".ssh/known_hosts"), filepath.Join(home, ".ssh/more/shown"), filepath.Join(home, ".ssh/more/state")},
 	}, home, "/w")
@@ -43,7 +53,7 @@ func TestASecretIsHiddenWhereItsLinkLeads(t *testing.T) {
 	}
 	copied := t.TempDir() // in which nothing of it is left
 	for _, root := range []string{"", copied} {
-		list := hidden(hiding{real: findSecrets(home, asItIs), roots: map[string]string{"/": root}}, home, "/w")
+		list := mustHide(t, hiding{real: findSecrets(home, asItIs), roots: map[string]string{"/": root}}, home, "/w")
 		for _, want := range []string{"dotfiles/ssh", "dotfiles/config/gh"} {
 			if !slices.Contains(list, filepath.Join(home, want)) {
 				t.Errorf("%s is not hidden", want)
@@ -71,7 +81,7 @@ func TestAPolicysLinkIsHiddenAtBothEnds(t *testing.T) {
 		}
 	}
 	h := hiding{also: in("keys", "all"), own: in("own", "secret"), expose: in("vault", "state", "key", "own", "secret", "all/a")}
-	list := hidden(h, "", "/w")
+	list := mustHide(t, h, "", "/w")
 	for name, want := range map[string]bool{
 		"keys": true, "vault": true, "own": true, "state": true, "secret": true, "key": true, "all/b": true, "more/b": true,
 		"all/a": false, "more/a": false, "all": false, "more": false,
@@ -84,7 +94,7 @@ func TestAPolicysLinkIsHiddenAtBothEnds(t *testing.T) {
 	h = hiding{own: in("own"), mounts: []mount.Point{
 		{ID: 1, Path: "/", Root: "/", Dev: 7}, {ID: 2, Path: dir + "/state", Root: "/s", Dev: 8}, {ID: 3, Path: "/mnt/again", Root: "/s", Dev: 8},
 	}}
-	if list = hidden(h, "", "/w"); !slices.Contains(list, "/mnt/again") {
+	if list = mustHide(t, h, "", "/w"); !slices.Contains(list, "/mnt/again") {
 		t.Errorf("hidden: %q, want /mnt/again too", list)
 	}
 }
@@ -124,7 +134,7 @@ func TestAnEmptyPlaceIsMaskedUnlessItIsACopy(t *testing.T) {
 		}
 	}
 	for root, want := range map[string][]string{"": {file, full, dir}, copied: {full}} {
-		list := hidden(hiding{real: SecretPaths{machine: []string{dir, file, full}}, roots: map[string]string{"/": root}}, host, "/w")
+		list := mustHide(t, hiding{real: SecretPaths{machine: []string{dir, file, full}}, roots: map[string]string{"/": root}}, host, "/w")
 		list = slices.DeleteFunc(list, func(p string) bool { return !Within(p, host) })
 		slices.Sort(list)
 		if !slices.Equal(list, want) {

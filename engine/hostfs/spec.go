@@ -93,7 +93,8 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: search.secrets(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	h.host = newLookupCache(h.real.dirs...)
-	s.Hide = hidden(h, userHome(), rec.Workspace)
+	var unlisted error // prevents the start
+	s.Hide, unlisted = hidden(h, userHome(), rec.Workspace)
 	s.Mounts = outside(s.Mounts, s.Hide)
 	more, err = addOtherNames(ctx, &s, rec, h.host, copies(roots))
 	notes = append(notes, more...)
@@ -102,7 +103,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, search *Search) (
 	s.Redacted = redacted(s.Hide, rec.Policy.Hide)
 	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, slices.Concat(s.ReadOnly, s.NoExec, s.Guarded), env.mounts, h.host)
 	s.Hide = append(s.Hide, sockets...)
-	return s, notes, err
+	return s, notes, errors.Join(unlisted, err)
 }
 
 // outside returns mounts without those in a hidden directory, where there is no place to mount them at.

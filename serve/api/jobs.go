@@ -44,8 +44,9 @@ type Job struct {
 }
 
 func jobOf(j *job.Job) Job {
+	shown := j.Shown()
 	out := Job{
-		Job: j.Number, State: string(j.State), Why: j.Why, Workspace: j.Workspace, Command: append([]string{}, j.Command...), Check: j.Check,
+		Job: j.Number, State: string(j.State), Why: j.Why, Workspace: j.Workspace, Command: append([]string{}, shown.Command...), Check: shown.Check,
 		Then: string(j.Then), Stage: j.Stage, Class: string(j.Class), Submitted: j.Submitted, Tries: j.Tries, Exit: j.Exit, Checked: j.Checked,
 		Sandbox: j.Sandbox, Plan: j.Plan, Changes: j.Changes, Promotion: j.Promotion, Decided: j.Decided,
 		Effects: j.Effects, Direct: j.Direct,
@@ -176,7 +177,7 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.mayCarryOut(ctx, in.Authorization, spec); err != nil {
+	if err := a.mayCarryOut(ctx, in.Authorization, spec, false); err != nil {
 		return nil, err
 	}
 	if within > 0 {
@@ -194,9 +195,10 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 }
 
 // mayCarryOut returns an error unless the sender of a request may have the job spec carried out without another
-// request. header is the request's Authorization header.
-func (a *API) mayCarryOut(ctx context.Context, header string, spec job.Spec) error {
-	if spec.Then == job.Hold {
+// request. header is the request's Authorization header; with webhook, a request that is signed with the webhook's secret can
+// approve the job.
+func (a *API) mayCarryOut(ctx context.Context, header string, spec job.Spec, webhook bool) error {
+	if spec.Then == job.Hold && !webhook {
 		return nil
 	}
 	return a.authorize(ctx, header, token.Promote) // it changes the real tree

@@ -31,9 +31,10 @@ type Trigger struct {
 }
 
 func triggerOf(t *job.Trigger) Trigger {
+	shown := t.Shown()
 	out := Trigger{
-		Trigger: t.Number, Changed: t.Changed, Webhook: t.Webhook, Last: t.Last, Workspace: t.Workspace, Command: append([]string{}, t.Command...),
-		Check: t.Check, Then: string(t.Then), Stage: t.Stage, Class: string(t.Class),
+		Trigger: t.Number, Changed: t.Changed, Webhook: t.Webhook, Last: t.Last, Workspace: t.Workspace, Command: append([]string{}, shown.Command...),
+		Check: shown.Check, Then: string(t.Then), Stage: t.Stage, Class: string(t.Class),
 	}
 	if t.Every > 0 {
 		out.Every, out.Next = units.FormatDuration(t.Every), &t.Next
@@ -68,7 +69,8 @@ type triggersOutput struct {
 
 // A triggerNumber is the part of a request's URL that names a trigger, which submits jobs by itself.
 type triggerNumber struct {
-	Number int `path:"number" minimum:"1" doc:"the trigger's number"`
+	Number        int    `path:"number" minimum:"1" doc:"the trigger's number"`
+	Authorization string `header:"Authorization" hidden:"true"`
 }
 
 func (a *API) addTriggers() {
@@ -80,13 +82,15 @@ func (a *API) addTriggers() {
 	add(a, route{scope: token.Read, method: http.MethodGet, path: path, id: "list-triggers", summary: "List what submits jobs by itself"}, a.listTriggers)
 	add(a, route{
 		scope: token.Run, method: http.MethodDelete, path: path + "/{number}", id: "remove-trigger", summary: "Remove a trigger", status: http.StatusNoContent,
-		detail: "The jobs that it has submitted stay.",
+		detail: "The jobs that it has submitted stay. Requires the scope promote if making it does.",
 	}, func(ctx context.Context, in *triggerNumber) (*struct{}, error) {
 		s, err := a.jobs(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return nil, s.RemoveTrigger(in.Number)
+		return nil, s.RemoveTrigger(in.Number, func(t *job.Trigger) error {
+			return a.mayCarryOut(ctx, in.Authorization, t.Spec, t.Webhook)
+		})
 	})
 }
 
@@ -95,13 +99,8 @@ func (a *API) newTrigger(ctx context.Context, in *triggerInput) (*triggerOutput,
 	if err != nil {
 		return nil, err
 	}
-	if err := a.mayCarryOut(ctx, in.Authorization, spec); err != nil {
+	if err := a.mayCarryOut(ctx, in.Authorization, spec, in.Body.Webhook); err != nil {
 		return nil, err
-	}
-	if in.Body.Webhook { // a request that is signed with its secret can approve a job
-		if err := a.authorize(ctx, in.Authorization, token.Promote); err != nil {
-			return nil, err
-		}
 	}
 	t := job.Trigger{Spec: spec, Within: within, Changed: in.Body.Changed, Webhook: in.Body.Webhook}
 	if in.Body.Every != "" {
@@ -113,7 +112,7 @@ func (a *API) newTrigger(ctx context.Context, in *triggerInput) (*triggerOutput,
 	if err != nil {
 		return nil, err
 	}
-	made, secret, err := s.AddTrigger(t)
+	made, secret, err := s.AddTrigger(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (d *desk) triggers() client.ListTriggersResponse {
 // workers submit their jobs, each change is an event, and a webhook's secret is shown once.
 func TestTriggersAreMadeListedAndRemovedOverHTTP(t *testing.T) {
 	d := newDesk(t)
-	submits := client.NewJob{Args: []string{"sh", "-c", "echo x > made"}, Within: "2h", Sandbox: &client.NewSandbox{Env: []string{"KEY=hunter2"}}}
+	submits := client.NewJob{Args: []string{"sh", "-c", "echo x > made # hunter2hunter2"}, Within: "2h", Sandbox: &client.NewSandbox{Env: []string{"KEY_TOKEN=hunter2hunter2"}}}
 	add := func(status int, q client.NewTrigger) client.Trigger {
 		t.Helper()
 		q.Job = submits
@@ -69,6 +69,9 @@ func TestTriggersAreMadeListedAndRemovedOverHTTP(t *testing.T) {
 	}
 	if jobs := d.jobs(client.ListJobsParams{}).Jobs; len(jobs) != 1 || jobs[0].State != client.JobStateWaiting || jobs[0].Deadline.IsZero() {
 		t.Errorf("after a change: %+v", jobs)
+	}
+	if text := call(d.c.ListJobsWithResponse(t.Context(), nil)).is(d, 200).Body; strings.Contains(string(text), "hunter2") {
+		t.Errorf("a job shows a secret: %s", text)
 	}
 	if list := d.triggers().JSON200.Triggers; *list[1].Last != 1 {
 		t.Errorf("after a change: %+v", list[1])
@@ -121,5 +124,19 @@ func TestATriggerNeedsTheScopesOfItsJob(t *testing.T) {
 	call(d.c.ListTriggersWithResponse(t.Context())).is(d, http.StatusForbidden)
 	with(token.Run, token.Promote)
 	add(http.StatusCreated, client.NewJobThenPromote)
+	call(d.c.NewTriggerWithResponse(t.Context(), nil, hook)).is(d, http.StatusCreated)
+	both := d.token
+	run, err := token.Open(d.state).New(token.Token{Name: "runs", Scopes: []token.Scope{token.Run}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.token = run
+	for _, n := range []int64{2, 3} { // one that promotes, and a webhook
+		call(d.c.RemoveTriggerWithResponse(t.Context(), n)).is(d, http.StatusForbidden)
+	}
 	call(d.c.RemoveTriggerWithResponse(t.Context(), 1)).is(d, http.StatusNoContent)
+	d.token = both
+	for _, n := range []int64{2, 3} {
+		call(d.c.RemoveTriggerWithResponse(t.Context(), n)).is(d, http.StatusNoContent)
+	}
 }

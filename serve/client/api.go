@@ -2638,7 +2638,7 @@ type ClientInterface interface {
 
 	// RemoveTrigger Remove a trigger
 	//
-	// The jobs that it has submitted stay.
+	// The jobs that it has submitted stay. Requires the scope promote if making it does.
 	//
 	// Corresponds with DELETE /v1/triggers/{number} (the `RemoveTrigger` operationId).
 	RemoveTrigger(ctx context.Context, number int64, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4131,7 +4131,7 @@ func (c *Client) NewTrigger(ctx context.Context, params *NewTriggerParams, body 
 
 // RemoveTrigger Remove a trigger
 //
-// The jobs that it has submitted stay.
+// The jobs that it has submitted stay. Requires the scope promote if making it does.
 //
 // Corresponds with DELETE /v1/triggers/{number} (the `RemoveTrigger` operationId).
 func (c *Client) RemoveTrigger(ctx context.Context, number int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8403,7 +8403,7 @@ type ClientWithResponsesInterface interface {
 
 	// RemoveTriggerWithResponse Remove a trigger
 	//
-	// The jobs that it has submitted stay.
+	// The jobs that it has submitted stay. Requires the scope promote if making it does.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12045,7 +12045,7 @@ func (c *ClientWithResponses) NewTriggerWithResponse(ctx context.Context, params
 
 // RemoveTriggerWithResponse Remove a trigger
 //
-// The jobs that it has submitted stay.
+// The jobs that it has submitted stay. Requires the scope promote if making it does.
 //
 // Returns a wrapper object for the known response body format(s).
 //

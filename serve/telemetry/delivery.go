@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 	"strconv"
-	"sync/atomic"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -17,9 +17,12 @@ type delivery struct {
 	sdktrace.SpanProcessor // makes the batches
 
 	limit         int64
-	waiting       atomic.Int64
 	report        func(string)
 	sent, dropped prometheus.Counter
+
+	mu      sync.Mutex // guards what follows
+	waiting int64      // the spans in the queue, and those of the batch that is being sent
+	ended   bool       // Shutdown has counted those that still waited
 }
 
 // newDelivery returns a delivery that sends by the exporter, registers its counts with r, and calls report with the
@@ -45,12 +48,44 @@ func newDelivery(exporter sdktrace.SpanExporter, r prometheus.Registerer, report
 
 // OnEnd puts a span into the queue, or drops it if the queue is full.
 func (d *delivery) OnEnd(s sdktrace.ReadOnlySpan) {
-	if d.waiting.Add(1) > d.limit {
-		d.waiting.Add(-1)
+	if d.admits() {
+		d.SpanProcessor.OnEnd(s)
+	} else {
 		d.dropped.Inc()
-		return
 	}
-	d.SpanProcessor.OnEnd(s)
+}
+
+// admits reports whether the queue takes another span, which then counts as waiting.
+func (d *delivery) admits() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended || d.waiting >= d.limit {
+		return false
+	}
+	d.waiting++
+	return true
+}
+
+// count counts n spans, which waited until now, with the counter to. It does nothing after the end of Shutdown, which
+// has counted them.
+func (d *delivery) count(n int, to prometheus.Counter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ended {
+		d.waiting -= int64(n)
+		to.Add(float64(n))
+	}
+}
+
+// Shutdown sends the spans that wait until ctx ends, and counts those that still wait then as dropped. The caller calls
+// it after the last span has ended.
+func (d *delivery) Shutdown(ctx context.Context) error {
+	err := d.SpanProcessor.Shutdown(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dropped.Add(float64(d.waiting))
+	d.waiting, d.ended = 0, true
+	return err
 }
 
 // A counted sends batches of spans to a collector for a [delivery], and counts them.
@@ -66,11 +101,10 @@ type counted struct {
 func (c *counted) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpan) error {
 	d, n := c.delivery, len(batch)
 	err := c.SpanExporter.ExportSpans(ctx, batch)
-	d.waiting.Add(-int64(n))
 	if err == nil {
-		d.sent.Add(float64(n))
+		d.count(n, d.sent)
 	} else {
-		d.dropped.Add(float64(n))
+		d.count(n, d.dropped)
 		if !c.failing {
 			d.report("spans are dropped: " + err.Error())
 		}

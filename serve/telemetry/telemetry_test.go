@@ -252,6 +252,31 @@ func TestASlowCollectorDropsSpansWithACount(t *testing.T) {
 	}
 }
 
+// Spans that still wait when Shutdown gives up are counted as dropped, once, also if the collector takes them later.
+// Cost: milliseconds.
+func TestSpansThatWaitAtTheEndAreDropped(t *testing.T) {
+	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "5")
+	h := &hung{release: make(chan struct{})}
+	d := newDelivery(h, prometheus.NewRegistry(), func(text string) { t.Error(text) })
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(d))
+	for range 20 {
+		_, span := provider.Tracer("x").Start(t.Context(), "one")
+		span.End()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := provider.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the end: %v", err)
+	}
+	close(h.release)
+	for end := time.Now().Add(time.Minute); h.taken.Load() < 20 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if dropped, sent := testutil.ToFloat64(d.dropped), testutil.ToFloat64(d.sent); dropped != 20 || sent != 0 {
+		t.Errorf("%v spans are counted as dropped and %v as sent, want 20 and 0", dropped, sent)
+	}
+}
+
 // A collector that refuses spans is reported once, with the cause, and they are counted. Cost: 0.1 s.
 func TestRefusedSpansAreCountedAndReportedOnce(t *testing.T) {
 	refusing := httptest.NewServer(http.NotFoundHandler())

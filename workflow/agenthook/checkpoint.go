@@ -62,10 +62,9 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, lis
 		if taken != nil {
 			taken()
 		}
-		return err
-	}
-	err := take()
-	if err == nil {
+		if err != nil {
+			return err
+		}
 		h, err := e.Supervise.Hold(ctx, l.Sandbox, "naming a state of") // takes the snapshot if the supervisor was killed
 		if err != nil {
 			return err
@@ -73,7 +72,7 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string, lis
 		h.Release()
 		return nil
 	}
-	if !errors.Is(err, supervise.ErrSlow) {
+	if err := take(); !errors.Is(err, supervise.ErrSlow) {
 		return err
 	}
 	return view.Without(ctx, e, l.view(), func() error {

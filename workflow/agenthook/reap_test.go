@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
@@ -165,6 +167,35 @@ func TestASandboxInWhichACommandRunsIsNotRemoved(t *testing.T) {
 	wait()
 	if n, err := changes(t.Context(), c.Engine, "busy"); err != nil || n == 0 {
 		t.Errorf("%d changes, %v", n, err)
+	}
+}
+
+// TestASlowSnapshotIsTakenWithoutItsSupervisor: the snapshot after one that took long is also taken when the supervisor is
+// killed as soon as it has promised it. Cost: three seconds, for the many files that make the first one slow.
+func TestASlowSnapshotIsTakenWithoutItsSupervisor(t *testing.T) {
+	c := newClones(t)
+	l := c.clone("slow")
+	p, err := c.Supervise.Exec(t.Context(), "slow", isolate.Command{
+		Args: []string{"/bin/sh", "-c", "mkdir many && cd many && seq 20000 | xargs touch && exec sleep 1000"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: c.work,
+	})
+	c.must(err)
+	defer p.Close()
+	c.start("slow", "while ! test -e many/20000; do sleep 0.01; done")()
+	c.call(l, "one", "true")
+	killed := false
+	err = l.snapshot(t.Context(), c.Engine, "two", func() error {
+		info, err := c.Show(context.Background(), "slow")
+		if err != nil || info.Supervisor == nil {
+			t.Fatalf("no supervisor: %v", err)
+		}
+		killed = true
+		return syscall.Kill(info.Supervisor.PID, syscall.SIGKILL)
+	})
+	c.must(err)
+	if rec, err := c.Catalog().Get("slow"); err != nil || !killed || keypoint.IsPromised(c.StateDir(), "slow") {
+		t.Errorf("the snapshot is only promised: %v", err)
+	} else if _, ok := rec.Snapshot("two"); !ok {
+		t.Errorf("the snapshot is lost: %+v", rec.Snapshots)
 	}
 }
 

@@ -24,6 +24,8 @@ const (
 	// restFactor is how many times the duration of a search for changed files a worker waits before the next
 	// search. It bounds the load of a large workspace.
 	restFactor = 20
+	// mostSearched is how many files and directories a search for changed files looks at. Beyond it, the search fails.
+	mostSearched = 1_000_000
 )
 
 // errNotDue means that a trigger, which submits jobs on a schedule or on changed files, has nothing to submit
@@ -47,7 +49,7 @@ func (s *Store) submitDue(ctx context.Context, rested map[int]time.Time) error {
 				err = s.onSchedule(t)
 			case t.Changed != "" && !s.now().Before(rested[n]):
 				began := time.Now()
-				err = s.onChange(t)
+				err = s.onChange(ctx, t)
 				rested[n] = s.now().Add(restFactor * time.Since(began))
 			}
 		}
@@ -79,8 +81,8 @@ func (s *Store) onSchedule(t *storedTrigger) error {
 
 // onChange submits a job of a trigger on files if these have changed since the trigger's last job, but not
 // within the last seconds (quiet).
-func (s *Store) onChange(t *storedTrigger) error {
-	state, newest, err := stateOf(t.Workspace, t.Changed)
+func (s *Store) onChange(ctx context.Context, t *storedTrigger) error {
+	state, newest, err := stateOf(ctx, t.Workspace, t.Changed, mostSearched)
 	if err != nil || state == t.Seen || s.now().Sub(newest) < quiet {
 		return err
 	}
@@ -96,10 +98,18 @@ func (s *Store) onChange(t *storedTrigger) error {
 
 // stateOf returns a digest of the files of the workspace that pattern matches, made of the data of their
 // inodes, and the newest change time. By it a trigger, which submits jobs automatically, notices changed
-// files. Symbolic links are not followed. Files that cannot be read are left out.
-func stateOf(workspace, pattern string) (state string, newest time.Time, err error) {
-	hash := sha256.New()
-	err = filepath.WalkDir(startOf(workspace, pattern), func(path string, d fs.DirEntry, err error) error {
+// files. Symbolic links are not followed. Files that cannot be read are left out. Errors: ErrInvalid if the search
+// meets more than most files and directories; that of ctx.
+func stateOf(ctx context.Context, workspace, pattern string, most int) (state string, newest time.Time, err error) {
+	hash, start := sha256.New(), startOf(workspace, pattern)
+	err = filepath.WalkDir(start, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if most--; most < 0 {
+			return errs.New("searching for changed files in", start, errs.ErrInvalid,
+				"the directory has too many files to search for "+pattern+"; begin the pattern with a smaller directory")
+		}
 		if err != nil || d.IsDir() || !pathlist.Match(workspace, pattern, path) {
 			return nil //nolint:nilerr // see above
 		}
@@ -124,7 +134,8 @@ func stateOf(workspace, pattern string) (state string, newest time.Time, err err
 }
 
 // startOf returns the deepest directory, or the file, that contains everything in workspace that pattern
-// matches. A trigger, which submits a job when such files change, searches only that.
+// matches. A trigger, which submits a job when such files change, searches only that. startOf follows no symbolic link:
+// it returns the first one on the way, below which no search goes.
 func startOf(workspace, pattern string) string {
 	if !filepath.IsAbs(pattern) {
 		if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
@@ -136,10 +147,13 @@ func startOf(workspace, pattern string) string {
 	start := workspace
 	for part := range strings.SplitSeq(rest, "/") {
 		next := filepath.Join(start, part)
-		if _, err := os.Lstat(next); strings.ContainsAny(part, "*?[\\") || err != nil {
+		info, err := os.Lstat(next)
+		if strings.ContainsAny(part, "*?[\\") || err != nil {
 			break
 		}
-		start = next
+		if start = next; info.Mode().Type() == fs.ModeSymlink {
+			break
+		}
 	}
 	return start
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -47,8 +48,10 @@ type Spec struct {
 	Occurrence string `json:"occurrence,omitempty"`
 }
 
-// Shown returns s as snapfs shows it, without the values of its variables, which may be secrets.
+// Shown returns s as snapfs shows it: without the values of its variables, which may be secrets, and with its commands
+// as the events have them, redacted if a rule of the policy redacts; see [leak.Redacted].
 func (s Spec) Shown() Spec {
+	s.Command, s.Check = leak.Redacted(&s.Policy, s.Command), leak.Redacted(&s.Policy, s.Check)
 	s.Env, s.Policy = catalog.VariableNames(s.Env), s.Policy.Shown()
 	return s
 }

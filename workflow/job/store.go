@@ -179,16 +179,25 @@ func (s *Store) Get(number int) (*Job, error) {
 		return nil, errs.New(op, strconv.Itoa(number), errs.ErrNotFound, fmt.Sprintf("no job has the number %d", number), "snapfs job ls")
 	}
 	if err != nil {
-		return nil, errs.With(op, path, err)
+		return nil, unreadable(op, number, path, err)
 	}
 	j := new(Job)
 	if err := exactjson.Decode(data, j); err != nil || j.Number != number {
 		return nil, &errs.Error{
-			Op: op, Path: path, Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("it does not hold this job"), err),
+			Op: op, Path: strconv.Itoa(number), Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("its file does not hold this job"), err),
 			Hints: []string{"rm -r " + errs.Quoted(s.path(number)) + "   # forgets this job"},
 		}
 	}
 	return j, nil
+}
+
+// unreadable returns err, that of reading the file at path, as an error about the job or trigger with this number. Its
+// text has no path of the state directory, because a server sends it to clients that may only read; the hint has.
+func unreadable(op string, number int, path string, err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		err = p.Err
+	}
+	return errs.With(op, strconv.Itoa(number), err, "ls -l "+errs.Quoted(path))
 }
 
 func save(dir string, j *Job) error {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -92,8 +93,8 @@ func (s *Store) withTriggers(op string, do func() error) error {
 
 // AddTrigger stores a new trigger, which submits jobs automatically, and returns it with its number. secret
 // is the key of a webhook, else "". For a trigger on files, their present state is the one that later states
-// are compared with. When it returns, the trigger survives a power loss. Errors: ErrInvalid.
-func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) {
+// are compared with; ctx ends that search. When it returns, the trigger survives a power loss. Errors: ErrInvalid.
+func (s *Store) AddTrigger(ctx context.Context, t Trigger) (made *Trigger, secret string, err error) {
 	const op = "storing a trigger"
 	if err := t.check(); err != nil {
 		return nil, "", err
@@ -104,8 +105,8 @@ func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) 
 	case t.Every > 0:
 		st.Next = now.Add(t.Every).UTC()
 	case t.Changed != "":
-		if st.Seen, _, err = stateOf(t.Workspace, t.Changed); err != nil {
-			return nil, "", errs.With(op, t.Workspace, err)
+		if st.Seen, _, err = stateOf(ctx, t.Workspace, t.Changed, mostSearched); err != nil {
+			return nil, "", errs.Wrap(op, t.Workspace, err)
 		}
 	default:
 		st.Secret = rand.Text() + rand.Text() // 256 bits
@@ -210,11 +211,11 @@ func (s *Store) readTrigger(number int) (*storedTrigger, error) {
 		return nil, errs.New(op, strconv.Itoa(number), errs.ErrNotFound, fmt.Sprintf("no trigger has the number %d", number), "snapfs job triggers")
 	}
 	if err != nil {
-		return nil, errs.With(op, path, err)
+		return nil, unreadable(op, number, path, err)
 	}
 	t := &storedTrigger{}
 	if err := exactjson.Decode(data, t); err != nil || t.Number != number {
-		return nil, &errs.Error{Op: op, Path: path, Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("it does not hold this trigger"), err), Hints: []string{"rm " + errs.Quoted(path) + "   # forgets this trigger"}}
+		return nil, &errs.Error{Op: op, Path: strconv.Itoa(number), Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("its file does not hold this trigger"), err), Hints: []string{"rm " + errs.Quoted(path) + "   # forgets this trigger"}}
 	}
 	return t, nil
 }
@@ -237,13 +238,17 @@ func (s *Store) Triggers() ([]Trigger, error) {
 }
 
 // RemoveTrigger removes the trigger with this number, so that it submits no more jobs. Jobs that it submitted
-// stay. Errors: ErrNotFound.
-func (s *Store) RemoveTrigger(number int) error {
+// stay. may, unless nil, can refuse the removal by an error; it gets a trigger that cannot be read with its number alone.
+// Errors: ErrNotFound; that of may.
+func (s *Store) RemoveTrigger(number int, may func(*Trigger) error) error {
 	const op = "removing trigger"
 	return s.withTriggers(op, func() error {
 		t, err := s.readTrigger(number)
 		if errors.Is(err, errs.ErrCorrupt) {
 			t, err = &storedTrigger{Trigger: Trigger{Number: number}}, nil
+		}
+		if err == nil && may != nil {
+			err = may(&t.Trigger)
 		}
 		if err != nil {
 			return err

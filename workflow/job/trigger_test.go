@@ -37,7 +37,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) add(t Trigger) (*Trigger, string) {
 	b.t.Helper()
 	t.Spec = Spec{Workspace: b.workspace, Dir: b.workspace, Command: []string{"true"}, Then: Hold, Class: Normal}
-	made, secret, err := b.AddTrigger(t)
+	made, secret, err := b.AddTrigger(context.Background(), t)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -130,6 +130,82 @@ func TestAChangeOfFilesSubmitsAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.want("a removal", b.look(time.Hour), 3)
+}
+
+// TestASearchStaysInTheWorkspace: no symbolic link on the way of a pattern leads out of it, a link itself is watched, and a
+// search ends with its context and with too many files.
+func TestASearchStaysInTheWorkspace(t *testing.T) {
+	ws, outside := t.TempDir(), t.TempDir()
+	err := errors.Join(os.MkdirAll(filepath.Join(outside, "sub"), 0o755), os.WriteFile(filepath.Join(outside, "sub/a"), nil, 0o644),
+		os.Mkdir(filepath.Join(ws, "dir"), 0o755), os.Symlink(outside, filepath.Join(ws, "link")), os.Symlink(outside, filepath.Join(ws, "dir/link")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func(pattern string) string {
+		t.Helper()
+		s, _, err := stateOf(t.Context(), ws, pattern, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	none := state("none")
+	for _, pattern := range []string{"link/sub/*", "link/sub", "link/sub/a", "link/*/a", "dir/link/sub/a"} {
+		if state(pattern) != none {
+			t.Errorf("%s: the search leaves the workspace", pattern)
+		}
+	}
+	if state("link") == none || state("dir/link") == none {
+		t.Error("a link of the workspace is not watched")
+	}
+	if _, _, err := stateOf(t.Context(), ws, "*", 3); !errors.Is(err, errs.ErrInvalid) || !strings.Contains(err.Error(), ws) {
+		t.Errorf("too many files: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := stateOf(ctx, ws, "*", 100); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of the request: %v", err)
+	}
+}
+
+// TestAnUnreadableTriggerIsNamedByItsNumber: a server sends the text to clients that may only read, so it has no path of
+// the state directory. The same holds for a job.
+func TestAnUnreadableTriggerIsNamedByItsNumber(t *testing.T) {
+	b := newBench(t)
+	b.add(Trigger{Every: time.Hour})
+	b.want("due", b.look(time.Hour), 1)
+	for _, path := range []string{b.triggerPath(1), filepath.Join(b.path(1), recordFile)} {
+		unreadable := func() {
+			t.Helper()
+			_, errT := b.Triggers()
+			_, errJ := b.List()
+			if err := errors.Join(errT, errJ); err == nil || strings.Contains(err.Error(), b.dir) || !strings.Contains(err.Error(), ": 1: ") || len(errs.HintsOf(err)) == 0 {
+				t.Errorf("%v", err)
+			}
+		}
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		unreadable()
+		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		unreadable()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAShownJobIsRedacted as its events are, and so is the file of a job that has ended, which has no values any more.
+func TestAShownJobIsRedacted(t *testing.T) {
+	s := Spec{Command: []string{"sh", "-c", "curl hunter2hunter2"}, Check: []string{"sh", "-c", "x hunter2hunter2"}}
+	s.Policy.Env = []string{"KEY_TOKEN=hunter2hunter2"}
+	for range 2 { // twice is no different
+		if s = s.Shown(); strings.Contains(fmt.Sprint(s), "hunter2") || s.Command[0] != "sh" || len(s.Command) < 2 {
+			t.Errorf("%+v", s)
+		}
+	}
 }
 
 // TestAKilledWorkerSubmitsNoJobTwice: between the job and the trigger's own file.
@@ -259,19 +335,19 @@ func TestATriggerHasOneCondition(t *testing.T) {
 		{Spec: spec, Changed: "x", Every: time.Hour},
 		{Every: time.Hour},
 	} {
-		if _, _, err := b.AddTrigger(bad); !errors.Is(err, errs.ErrInvalid) {
+		if _, _, err := b.AddTrigger(context.Background(), bad); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	one, _ := b.add(Trigger{Every: time.Hour})
 	b.want("due", b.look(time.Hour), 1)
-	if err := b.RemoveTrigger(one.Number); err != nil {
+	if err := b.RemoveTrigger(one.Number, nil); err != nil {
 		t.Fatal(err)
 	}
 	if two, _ := b.add(Trigger{Webhook: true}); two.Number == one.Number {
 		t.Error("a number that a job names is used again")
 	}
-	if err := b.RemoveTrigger(one.Number); !errors.Is(err, errs.ErrNotFound) {
+	if err := b.RemoveTrigger(one.Number, nil); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 }

@@ -91,9 +91,7 @@ func plantSecret(masked []string) []string {
 	for _, place := range places.SelfTest {
 		dir := filepath.Join(home, place)
 		if slices.Contains(masked, dir) {
-			if isAbandoned(dir) {
-				removeSecret([]string{filepath.Join(dir, plantedName)})
-			}
+			removeAbandoned(dir)
 			continue
 		}
 		_ = os.Mkdir(filepath.Dir(dir), 0o755) // another self-test may have made it
@@ -153,11 +151,11 @@ func plantFile() string {
 		return ""
 	}
 	for _, place := range places.SelfTest {
+		removeAbandoned(filepath.Join(home, place))
+	}
+	for _, place := range places.SelfTest {
 		file := filepath.Join(home, place)
 		_ = os.Mkdir(filepath.Dir(file), 0o755) // another self-test may have made it
-		if isAbandoned(file) {
-			removeSecret([]string{filepath.Join(file, plantedName)})
-		}
 		f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err != nil {
 			continue // another self-test has it
@@ -179,6 +177,17 @@ func removePlanted(file string) {
 	_ = os.Remove(file + nextFile) // usually it has replaced the other
 	_ = os.Remove(file)            // the next self-test takes another place
 	_ = os.Remove(filepath.Dir(file))
+}
+
+// removeAbandoned removes from place, a hidden place in the home directory, what a killed self-test has left there.
+func removeAbandoned(place string) {
+	if isAbandoned(place) {
+		removeSecret([]string{filepath.Join(place, plantedName)})
+	}
+	if next := place + nextFile; isAbandoned(next) {
+		_ = os.Remove(next)
+		_ = os.Remove(filepath.Dir(next)) // fails as long as another self-test has a place there
+	}
 }
 
 // isAbandoned reports whether path exists and is older than an hour: a killed self-test has left it.

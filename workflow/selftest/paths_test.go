@@ -7,7 +7,9 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/snapfs/snapfs/engine/hostfs/places"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
@@ -72,5 +74,62 @@ func TestWhatIsHisInAnothersDirectoryIsTried(t *testing.T) {
 	}
 	if got := firstWithin(dir, []isolate.Mount{{Target: in("tree")}}, 3); len(got) > 0 {
 		t.Errorf("of the three names nearby none is his, and %q was found", got)
+	}
+}
+
+// TestAKilledSelfTestLeavesNothingForEver: neither its files nor the one that was to replace the first. Those of one that
+// runs stay.
+func TestAKilledSelfTestLeavesNothingForEver(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	dir := filepath.Join(home, filepath.Dir(places.SelfTest[0]))
+	in := func(i int) string { return filepath.Join(home, places.SelfTest[i]) }
+	killed := []string{in(1), in(1) + nextFile, in(2) + nextFile, filepath.Join(in(3), plantedName), in(3)}
+	running := []string{in(4), in(4) + nextFile}
+	err := os.MkdirAll(in(3), 0o755)
+	for _, path := range append([]string{killed[0], killed[1], killed[2], killed[3]}, running...) {
+		err = errors.Join(err, os.WriteFile(path, nil, 0o644))
+	}
+	past := time.Now().Add(-2 * time.Hour)
+	for _, path := range killed {
+		err = errors.Join(err, os.Chtimes(path, past, past))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := plantFile()
+	if file != in(0) {
+		t.Errorf("the self-test takes %s", file)
+	}
+	removePlanted(file)
+	for _, path := range killed {
+		if isThere(path) {
+			t.Errorf("%s stays", path)
+		}
+	}
+	for _, path := range running {
+		if !isThere(path) {
+			t.Errorf("%s of a running self-test is gone", path)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(os.WriteFile(in(5)+nextFile, nil, 0o644), os.Chtimes(in(5)+nextFile, past, past)); err != nil {
+		t.Fatal(err)
+	}
+	if removePlanted(plantFile()); isThere(dir) {
+		t.Error("the directory of the places stays")
+	}
+}
+
+// TestEightSelfTestsRunAtOnce: each takes two places.
+func TestEightSelfTestsRunAtOnce(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	for i := range 8 {
+		file := plantFile()
+		if late := plantSecret([]string{file}); file == "" || len(late) != 1 {
+			t.Fatalf("self-test %d has %q and %q", i+1, file, late)
+		}
 	}
 }

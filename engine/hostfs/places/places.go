@@ -22,9 +22,12 @@ type Row struct {
 }
 
 // SelfTest are hidden places in a home directory that no program uses. A self-test makes a file in one
-// of them after the start of a sandbox, and tries to read it inside. There are four, because several
+// of them after the start of a sandbox, and tries to read it inside. A self-test takes two, and several
 // self-tests may run at once.
-var SelfTest = [...]string{selfTest + "1", selfTest + "2", selfTest + "3", selfTest + "4"}
+var SelfTest = [...]string{
+	selfTest + "1", selfTest + "2", selfTest + "3", selfTest + "4", selfTest + "5", selfTest + "6", selfTest + "7", selfTest + "8",
+	selfTest + "9", selfTest + "10", selfTest + "11", selfTest + "12", selfTest + "13", selfTest + "14", selfTest + "15", selfTest + "16",
+}
 
 const selfTest = ".snapfs-self-test/"
 
@@ -168,6 +171,9 @@ var Rows = []Row{
 	{Program: "snapfs of any user", What: "all that its sandboxes hold", Places: []string{"~/.local/state/snapfs", "~/" + catalog.Registry, "/var/lib/snapfs"}},
 	{Program: "self-test of snapfs", What: "what it tries to read", Places: []string{
 		"~/" + selfTest + "1", "~/" + selfTest + "2", "~/" + selfTest + "3", "~/" + selfTest + "4",
+		"~/" + selfTest + "5", "~/" + selfTest + "6", "~/" + selfTest + "7", "~/" + selfTest + "8",
+		"~/" + selfTest + "9", "~/" + selfTest + "10", "~/" + selfTest + "11", "~/" + selfTest + "12",
+		"~/" + selfTest + "13", "~/" + selfTest + "14", "~/" + selfTest + "15", "~/" + selfTest + "16",
 	}},
 
 	// Histories.
