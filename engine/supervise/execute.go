@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
@@ -124,12 +125,16 @@ func (w *execRequest) command(files []*os.File) (c isolate.Command, outputs *rel
 	return c, outputs, err
 }
 
-// endOutputs waits until the output of a command that has ended with the status st is in the client's files. It also
-// waits if the client seems to have gone: a file has no reader that could block, and the client must not get the status
-// before the output. If the output cannot be written, as on a full disk, endOutputs notifies the client, and the status
+// stuckOutput is how long a write of a command's output to a file may take whose client has gone.
+const stuckOutput = 30 * time.Second
+
+// endOutputs waits until the output of a command that has ended with the status st is in the client's files, because
+// the client must not get the status before. The end of the client's requests does not end the wait: [Supervisor.Close]
+// also causes that, for an idle container whose clients still wait. If the output cannot be written, as on a full disk,
+// or a write has not returned when the client closes the connection, endOutputs notifies the client, and the status
 // that it returns is not 0.
 func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status) isolate.Status {
-	outputs.End(nil)
+	outputs.EndUnlessStuck(stuckOutput, client.HungUp)
 	if lost := outputs.Lost(); lost != nil {
 		send(client, Reply{Note: "the end of the command's output is lost: " + lost.Error()})
 		if st.ExitCode() == 0 {

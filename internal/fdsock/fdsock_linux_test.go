@@ -39,3 +39,20 @@ func TestAMessageStaysAndIsSmall(t *testing.T) {
 		t.Errorf("receiving 6 bytes took %d bytes of memory", each)
 	}
 }
+
+// Only the other end can hang up: not this end, when it ends its requests.
+func TestOnlyTheOtherEndHangsUp(t *testing.T) {
+	mine, file, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mine.Close()
+	theirs := FromFD(int(file.Fd()))
+	defer file.Close()
+	if err := mine.ShutdownRead(); err != nil || mine.HungUp() {
+		t.Errorf("after its own ShutdownRead the other end seems to have hung up: %v", err)
+	}
+	if err := theirs.Shutdown(); err != nil || !mine.HungUp() {
+		t.Errorf("after its Shutdown the other end seems to be there: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,7 @@ type output struct {
 	buf      []byte
 	failed   error // of the last write, once done is closed
 	done     chan struct{}
+	written  atomic.Int64 // bytes written to the caller's stream
 	// ended is nil, or closed at the end of the copying if that goes on after the command's end, for processes
 	// that it has left. done is closed when the command's own output is copied. The output then owns to.
 	ended chan struct{}
@@ -79,6 +81,7 @@ func (o *output) copyUntil(stop *os.File) error {
 		if n == 0 && err == nil || err != nil && !again(err) {
 			return err
 		}
+		o.written.Add(int64(n))
 		if left > 0 {
 			left = max(left-n, 0)
 		}

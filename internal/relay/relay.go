@@ -26,6 +26,8 @@ type Relay struct {
 	given []*os.File
 	// stop can be read once the command has ended, because stopped is closed then.
 	stop, stopped *os.File
+	// stuck is closed once EndUnlessStuck gives up. It is nil but in a relay of OpenFiles.
+	stuck chan struct{}
 }
 
 // Open decides for each standard stream of the caller whether a command in a sandbox gets the stream itself
@@ -72,7 +74,7 @@ func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
 // close the files. Other outputs, and nil, are Out and Err of the relay. After an error the relay is empty, and
 // nothing is left open.
 func OpenFiles(out, err *os.File) (_ *Relay, failed error) {
-	r := &Relay{Out: out, Err: err}
+	r := &Relay{Out: out, Err: err, stuck: make(chan struct{})}
 	outs := []**os.File{&r.Out, &r.Err}
 	for i, f := range []*os.File{out, err} {
 		if kindOf(f) != regular || !otherIDs() {
@@ -176,18 +178,62 @@ func (r *Relay) End(giveUp <-chan struct{}) {
 	}
 }
 
+// EndUnlessStuck ends a relay of [OpenFiles] as End does, but gives up when nothing was written to the caller's files
+// for the time most and gone then returns true, because the caller has ended. A write to a file may never return, such
+// as on a network file system whose server does not answer. Lost returns an error then.
+func (r *Relay) EndUnlessStuck(most time.Duration, gone func() bool) {
+	if len(r.outputs) == 0 {
+		return
+	}
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for before := int64(-1); ; {
+			select {
+			case <-ended:
+				return
+			case <-time.After(most):
+			}
+			now := r.written()
+			if now == before && gone() {
+				close(r.stuck)
+				return
+			}
+			before = now
+		}
+	}()
+	r.End(r.stuck)
+	close(ended)
+	<-watched
+}
+
+// written returns how many bytes of the command's output were written to the caller's streams.
+func (r *Relay) written() (n int64) {
+	for _, o := range r.outputs {
+		n += o.written.Load()
+	}
+	return n
+}
+
 // Wait waits until a relay of [OpenFiles] that was started copies nothing more, because no process has the
-// pipes any more.
+// pipes any more, or until EndUnlessStuck has given up.
 func (r *Relay) Wait() {
 	for _, o := range r.outputs {
 		if o.ended != nil {
-			<-o.ended
+			select {
+			case <-o.ended:
+			case <-r.stuck:
+			}
 		}
 	}
 }
 
+// errStuck means that the end of a command's output is not in the caller's file, because a write there does not return.
+var errStuck = errors.New("a write to the file does not return")
+
 // Lost returns the error of writing the command's output to a file of the caller, such as a full disk, or nil.
-// The output since then is lost, and the command's next write there fails. The caller has called End.
+// The output since then is lost, and the command's next write there fails. The caller has called End or
+// EndUnlessStuck.
 func (r *Relay) Lost() error {
 	for _, o := range r.outputs {
 		select {
@@ -196,6 +242,11 @@ func (r *Relay) Lost() error {
 				return o.failed
 			}
 		default: // End has given up
+			select {
+			case <-r.stuck:
+				return errStuck
+			default:
+			}
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -91,5 +92,61 @@ func TestTwoRelaysLoseNothingInOneFile(t *testing.T) {
 	got, err := os.ReadFile(log.Name())
 	if n := bytes.Count(got, []byte("a line\n")); err != nil || n != relays*lines {
 		t.Errorf("the file has %d of %d lines: %v", n, relays*lines, err)
+	}
+}
+
+// A write to the caller's file that does not return is waited for while the caller is there, and no longer once the
+// caller has gone. A pipe that nobody reads stands for the file.
+func TestAWriteThatDoesNotReturnIsAwaitedForACallerThatIsThere(t *testing.T) {
+	treetest.NeedRoot(t) // the sandboxes of others have their own id
+	const size = 1 << 20 // more than the pipe holds
+	for _, leaves := range []bool{false, true} {
+		f, err := os.Create(t.TempDir() + "/log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		r, err := OpenFiles(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.outputs[0].to.Close()
+		var from *os.File
+		if from, r.outputs[0].to, err = newPipe(); err != nil {
+			t.Fatal(err)
+		}
+		command := inside(t, r.Out)
+		r.Start()
+		if err := setSize(command, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := command.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		command.Close()
+		asked, read := 0, make(chan int64, 1)
+		drain := func() {
+			n, _ := io.Copy(io.Discard, from)
+			read <- n
+		}
+		r.EndUnlessStuck(5*time.Millisecond, func() bool {
+			if asked++; asked == 3 && !leaves {
+				go drain()
+			}
+			return asked >= 3 && leaves
+		})
+		lost, written := r.Lost(), r.written()
+		if asked < 3 || errors.Is(lost, errStuck) != leaves || (written == size) == leaves {
+			t.Errorf("the caller leaves: %v: asked %d times, lost: %v, written: %d", leaves, asked, lost, written)
+		}
+		r.Wait() // returns although the write does not
+		if leaves {
+			go drain()
+			<-r.outputs[0].ended // before the test closes what it still uses
+		}
+		if n := <-read; n != size {
+			t.Errorf("the file got %d bytes, want %d", n, size)
+		}
+		from.Close()
 	}
 }

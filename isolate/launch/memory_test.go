@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,7 +59,7 @@ func TestForkedProcessHasNoCopyOfTheHeapAndRuntime(t *testing.T) {
 	if im.Get(heap) != -int(syscall.EFAULT) {
 		t.Errorf("reading Go's heap in the forked process = %d, want EFAULT", im.Get(heap))
 	}
-	if hasC {
+	if hasC || linked(t) {
 		return
 	}
 	if len(names) == 0 {
@@ -71,6 +72,88 @@ func TestForkedProcessHasNoCopyOfTheHeapAndRuntime(t *testing.T) {
 	}
 	if _, err := os.ReadFile("/proc/self/maps"); err != nil { // this process still has all of its memory
 		t.Error(err)
+	}
+}
+
+// linked reports whether the dynamic linker has loaded this program.
+func linked(t *testing.T) bool {
+	t.Helper()
+	vector, err := unix.Auxv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(vector, func(v [2]uintptr) bool { return v[0] == atBase && v[1] != 0 })
+}
+
+// Whatever the addresses of the program, the vDSO and the dynamic linker are, a forked process has them.
+func TestForkedProcessHasItsProgramAtAnyAddress(t *testing.T) {
+	const image, linker, vdso = 0x7f00_0000_0000, 0x7f10_0000_0000, 0x7fff_f000_0000
+	arena := memoryRange{0xc0_0000_0000, 0xc0_0000_0000 + arenaSize}
+	for name, c := range map[string]struct {
+		image, linker, vdso, code, data uintptr
+		all                             bool // all unused memory is left out, not the heap alone
+	}{
+		"fixed":                         {image, 0, vdso, 0x40_0000, 0x80_0000, true},
+		"position-independent":          {image, linker, vdso, 0x5555_5555_0000, 0x5555_5600_0000, false},
+		"position-independent on arm64": {0xffff_0000_0000, linker, vdso, 0xaaaa_aaaa_0000, 0xaaaa_ab00_0000, false},
+		"code below the image":          {image, 0, vdso, 0x5555_5555_0000, 0x80_0000, false},
+		"data below the image":          {image, 0, vdso, 0x40_0000, 0x5555_5600_0000, false},
+		"code above the image":          {image, 0, vdso, image + imageSize, 0x80_0000, false},
+		"static above the runtime":      {image, 0, vdso, 0x7fa0_0000_0000, 0x7fa0_0100_0000, true},
+		"linked at a fixed address":     {image, linker, vdso, 0x40_0000, 0x80_0000, false},
+		"vDSO below the image":          {image, 0, image - 0x10_0000, 0x40_0000, 0x80_0000, false},
+		"vDSO above the image":          {image, 0, image + imageSize + 0x200_0000, 0x40_0000, 0x80_0000, true},
+		"image below the heap":          {0xb0_0000_0000, 0, vdso, 0x40_0000, 0x80_0000, false},
+	} {
+		vector := [][2]uintptr{{atBase, c.linker}, {atSysinfoEhdr, c.vdso}, {atRandom, vdso - 0x1000_0000}}
+		ranges := rangesAround(c.image, arena, vector, c.code, c.data)
+		if all := len(ranges) > 1; all != c.all || ranges[0].start != arena.start || !all && ranges[0] != arena {
+			t.Errorf("%s: %x", name, ranges)
+		}
+		for _, r := range ranges {
+			for _, address := range []uintptr{c.image, c.image + imageSize - 1, c.code, c.data, c.vdso, c.vdso - 1} {
+				if r.contains(address) {
+					t.Errorf("%s: %x is in %x, which is not copied", name, address, r)
+				}
+			}
+		}
+	}
+}
+
+// madvise stops at the pages with data for the vDSO, which it may not change. The mappings above them, here the vDSO,
+// are copied by a later fork all the same.
+func TestMemoryAboveASpecialMappingIsCopiedAgain(t *testing.T) {
+	var special memoryRange
+	text, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var m memoryRange
+		if _, err := fmt.Sscanf(line, "%x-%x", &m.start, &m.end); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(line, "[vvar") && special.start == 0 {
+			special.start = m.start
+		}
+		if strings.Contains(line, "[vdso]") {
+			special.end = m.end
+		}
+	}
+	if special.start == 0 || special.end < special.start {
+		t.Skip("this kernel has no pages for the vDSO below it")
+	}
+	advise([]memoryRange{special}, unix.MADV_DONTFORK)
+	advise([]memoryRange{special}, unix.MADV_DOFORK)
+	flags, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, vdso, _ := strings.Cut(string(flags), "[vdso]")
+	_, vdso, found := strings.Cut(vdso, "VmFlags:")
+	vdso, _, _ = strings.Cut(vdso, "\n")
+	if !found || slices.Contains(strings.Fields(vdso), "dc") {
+		t.Errorf("the flags of the vDSO's mapping are %q, with dc a fork does not copy it", vdso)
 	}
 }
 
