@@ -106,7 +106,7 @@ func advise(ranges []memoryRange, advice int) {
 	for _, r := range ranges {
 		if madvise(r, advice) == unix.EINVAL {
 			for _, m := range mappings() {
-				madvise(memoryRange{max(m.start, r.start), min(m.end, r.end)}, advice)
+				_ = madvise(memoryRange{max(m.start, r.start), min(m.end, r.end)}, advice)
 			}
 		}
 	}

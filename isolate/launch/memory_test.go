@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 var variable = [8]byte{1, 2, 3}
@@ -141,7 +143,7 @@ func TestMemoryAboveASpecialMappingIsCopiedAgain(t *testing.T) {
 		}
 	}
 	if special.start == 0 || special.end < special.start {
-		t.Skip("this kernel has no pages for the vDSO below it")
+		treetest.Skip(t, "pages of the kernel below the vDSO", "this kernel maps none there")
 	}
 	advise([]memoryRange{special}, unix.MADV_DONTFORK)
 	advise([]memoryRange{special}, unix.MADV_DOFORK)
