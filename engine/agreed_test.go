@@ -36,6 +36,7 @@ func TestWhatBothSidesChangedAlikeIsTheBaseOfWhatFollows(t *testing.T) {
 					tick()
 					b.new("s")
 					b.in("s", c.inside+"\n"+elsewhere)
+					tick() // a file of the same change time is taken for the real one, seen in the sandbox
 					b.outside(c.outside)
 					if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
 						t.Fatal(err)
@@ -81,6 +82,30 @@ func TestWhatTheUserMakesWhereBothSidesRemovedIsAConflict(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A file of the user's that a sandbox sees where it had made and removed one is no change of the sandbox. When the
+// sandbox edits a version of it that the user takes back, that is a conflict.
+func TestAFileThatTheSandboxOnlySeesIsNotAgreedOn(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.new("s")
+		b.in("s", "echo a > n")
+		b.in("s", "rm n")
+		b.outside("printf '1\n2\n3\n' > n")
+		b.in("s", "echo x > other")
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.outside("sed -i s/1/one/ n")
+		b.in("s", "sed -i s/3/three/ n")
+		b.outside("sed -i s/one/1/ n")
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); !errors.Is(err, errs.ErrConflict) {
+			t.Errorf("the promotion says %v", err)
+		}
+		if got := b.read("n"); got != "1\n2\n3\n" {
+			t.Errorf("n is %q", got)
+		}
+	})
 }
 
 // A sandbox's change where the host mounts something over the real file is promoted once the mount is gone: as long as
@@ -138,6 +163,7 @@ func TestAnUnreadableFileDoesNotKeepOthersFromAgreeing(t *testing.T) {
 		b.in("s", "echo x > d/f; echo first > first")
 		promote()
 		b.in("s", "chmod 000 d; echo new > new; echo other > other")
+		tick()
 		b.outside("echo new > new; chmod 000 d")
 		t.Cleanup(func() { _ = os.Chmod(filepath.Join(b.workspace, "d"), 0o700) })
 		promote()

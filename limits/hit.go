@@ -94,7 +94,7 @@ func (g *Group) check() {
 		n, _ := m.field("pids.events", "max")
 		// The kernel also counts refusals by a group above here, before Linux 6.11 and with cgroup version 1. It updates
 		// the peak without a lock: of processes that start at once, on each processor one, the last to write may be too low.
-		const slack = 4
+		slack := min(4, g.l.PIDs/8)
 		peak, known := m.number("pids.peak")
 		if n > g.counts.refusals && (!known || peak >= g.l.PIDs-slack) {
 			g.hit(PartPIDs)

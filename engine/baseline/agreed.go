@@ -16,9 +16,10 @@ import (
 // sandbox's state the base of its later changes there. It looks below root, a directory of the real tree, and compares
 // mine, the sandbox's tree, with real, by the options opt. A path that the comparison leaves out, that a mount covers or
 // that cannot be read keeps its base: there, nothing shows that both are the same. So does a path that both have removed:
-// where the base is live, the sandbox may see what the user makes there later, and change it. Agree calls note before it
-// replaces an entry. It reports an error as a notice: the cost is at most a conflict later. The caller saves the baseline.
-// Cost: two system calls for each entry, and the content of files that the sandbox has changed since.
+// where the base is live, the sandbox may see what the user makes there later, and change it. So does a path at which the
+// sandbox has no file of its own, by the change time, and sees the real one: that is no change of the sandbox. Agree calls
+// note before it replaces an entry. It reports an error as a notice: the cost is at most a conflict later. The caller saves
+// the baseline. Cost: two system calls for each entry, and the content of files that the sandbox has changed since.
 func (k *Baseline) Agree(ctx context.Context, root string, real *os.File, mine *RootedReader, opt diff.Options, note func(k *Baseline, abs string), notice func(string)) {
 	if err := k.agree(ctx, root, real, mine, opt, note); err != nil {
 		notice("which files the sandbox and " + root + " have made the same was not recorded: " + err.Error())
@@ -41,7 +42,7 @@ func (k *Baseline) agree(ctx context.Context, root string, real *os.File, mine *
 			continue
 		}
 		there, err := theirs.Node(path)
-		if err != nil || now == nil || there == nil || !mine.onRootMount(path) || !theirs.onRootMount(path) {
+		if err != nil || now == nil || there == nil || now.CTime.Equal(there.CTime) || !mine.onRootMount(path) || !theirs.onRootMount(path) {
 			continue
 		}
 		nodes[path] = now
