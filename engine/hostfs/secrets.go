@@ -250,7 +250,9 @@ func hidden(h hiding, home, workspace string) ([]string, error) {
 	paths, beside, err := besides(everywhere(paths), home, workspace, at)
 	for len(beside) > 0 && err == nil { // links among them lead elsewhere, even to another directory that holds the workspace
 		paths = append(paths, beside...)
-		targets := slices.DeleteFunc(everywhere(beside), func(p string) bool { return Within(p, workspace) || slices.Contains(paths, p) })
+		targets := slices.DeleteFunc(everywhere(beside), func(p string) bool {
+			return Within(p, workspace) || Within(home, p) || slices.Contains(paths, p)
+		})
 		targets, beside, err = besides(targets, home, workspace, at)
 		paths = append(paths, targets...)
 		beside = slices.DeleteFunc(beside, func(p string) bool { return slices.Contains(paths, p) })
